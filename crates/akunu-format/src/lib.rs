@@ -1,0 +1,14 @@
+//! Model files, read exactly and safely.
+//!
+//! A file is memory-mapped; its header is checked once, completely, when it is opened; tensors are typed views into
+//! the mapping and are touched only when used. Nothing here knows about devices or the names of layers.
+
+mod dtype;
+mod error;
+pub mod mlx;
+pub mod quant;
+mod tensor;
+
+pub use dtype::{DType, SUPER_BLOCK, Support};
+pub use error::{Error, Result};
+pub use tensor::{Data, Tensor};

@@ -1,7 +1,8 @@
 //! Reference conversions between `f32` and every readable dtype: plain, exact, and the definition of right for the
 //! fast kernels above.
 
-mod float;
+mod decode;
+mod layout;
 
 use crate::{DType, Error, Result};
 
@@ -9,9 +10,9 @@ use crate::{DType, Error, Result};
 pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     check_sizes(dtype, bytes.len(), out.len())?;
     match dtype {
-        DType::F32 => float::f32_to_f32(bytes, out),
-        DType::F16 => float::f16_to_f32(bytes, out),
-        DType::BF16 => float::bf16_to_f32(bytes, out),
+        DType::F32 => decode::float::f32_to_f32(bytes, out),
+        DType::F16 => decode::float::f16_to_f32(bytes, out),
+        DType::BF16 => decode::float::bf16_to_f32(bytes, out),
         _ => return Err(Error::NoConversion { dtype, action: "read" }),
     }
     Ok(())

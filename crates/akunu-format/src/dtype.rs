@@ -44,12 +44,12 @@ macro_rules! dtypes {
             }
 
             /// Elements in one block.
-            pub fn block_len(self) -> usize {
+            pub const fn block_len(self) -> usize {
                 match self { $(DType::$variant => $block_len,)* }
             }
 
             /// Bytes in one block.
-            pub fn block_bytes(self) -> usize {
+            pub const fn block_bytes(self) -> usize {
                 match self { $(DType::$variant => $block_bytes,)* }
             }
 
@@ -105,7 +105,7 @@ dtypes! {
     TQ1_0   = 34, "TQ1_0",   SUPER_BLOCK, 54,  Read,      "Ternary, 5 to a byte.";
     TQ2_0   = 35, "TQ2_0",   SUPER_BLOCK, 66,  Read,      "Ternary, 2 bits each.";
     MXFP4   = 39, "MXFP4",   32,          17,  Read,      "4-bit floats, one power-of-two scale per 32.";
-    NVFP4   = 40, "NVFP4",   64,          36,  Inspect,   "4-bit floats, one 8-bit float scale per 16.";
+    NVFP4   = 40, "NVFP4",   64,          36,  Read,      "4-bit floats, one 8-bit float scale per 16.";
     Q1_0    = 41, "Q1_0",    128,         18,  Inspect,   "1 bit, one scale per 128.";
     Q2_0    = 42, "Q2_0",    64,          18,  Inspect,   "2 bits, one scale per 64.";
 }

@@ -9,13 +9,7 @@ use crate::{DType, Error, Result};
 /// Turns whole blocks of `dtype` into `f32`.
 pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     check_sizes(dtype, bytes.len(), out.len())?;
-    match dtype {
-        DType::F32 => decode::float::f32_to_f32(bytes, out),
-        DType::F16 => decode::float::f16_to_f32(bytes, out),
-        DType::BF16 => decode::float::bf16_to_f32(bytes, out),
-        _ => return Err(Error::NoConversion { dtype, action: "read" }),
-    }
-    Ok(())
+    decode::dequantize(dtype, bytes, out)
 }
 
 fn check_sizes(dtype: DType, bytes: usize, values: usize) -> Result<()> {

@@ -6,7 +6,21 @@ mod layout;
 
 use crate::{DType, Error, Result};
 
-/// Turns whole blocks of `dtype` into `f32`.
+/// Turns whole blocks of `dtype` into `f32`, with the bits the Python package `gguf` gives.
+///
+/// Every bit pattern decodes to something: infinite and NaN scales give infinite and NaN values. An error means that the
+/// sizes do not match or that the dtype can only be inspected.
+///
+/// ```
+/// use akunu_format::{DType, quant};
+///
+/// let mut block = [0x89; 18]; // 16 bytes of nibbles 9 and 8 ...
+/// block[..2].copy_from_slice(&[0x00, 0x38]); // ... under the scale 0.5
+/// let mut values = [0.0; 32];
+/// quant::dequantize(DType::Q4_0, &block, &mut values)?;
+/// assert_eq!((values[0], values[16]), (0.5, 0.0));
+/// # Ok::<(), akunu_format::Error>(())
+/// ```
 pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     check_sizes(dtype, bytes.len(), out.len())?;
     decode::dequantize(dtype, bytes, out)

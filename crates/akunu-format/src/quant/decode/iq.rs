@@ -10,7 +10,7 @@ impl Decode<SUPER_BLOCK> for IQ4_XS {
         let d = f16(self.d);
         let high = u16::from_le_bytes(self.scales_h);
         for (sub, values) in sub_blocks::<32>(values) {
-            let scale = nibble(&self.scales_l, sub) | (high >> (2 * sub) & 3) as u8 * 16;
+            let scale = nibble(&self.scales_l, sub) | ((high >> (2 * sub) & 3) as u8) << 4;
             let scale = d * (f32::from(scale) - 32.0);
             *values = nibbles(&self.qs[sub]).map(|q| scale * f32::from(IQ4_VALUES[usize::from(q)]));
         }

@@ -1,7 +1,8 @@
 //! From stored blocks to `f32`, one file per family of dtypes.
 //!
-//! Every product of a scale and a code is exact in `f32`; where a minimum is added or subtracted there is one rounding.
-//! Scales are used as they are: an infinite or NaN scale gives infinite or NaN values, as IEEE arithmetic has it.
+//! Every product of a scale and a code is exact in `f32` (save that the largest MXFP4 scales overflow to infinity); where
+//! a minimum is added or subtracted there is one rounding. Scales are used as they are: an infinite or NaN scale gives
+//! infinite or NaN values, as IEEE arithmetic has it.
 
 mod float;
 mod iq;

@@ -35,7 +35,7 @@ fn base_3_digits(d: f32, bytes: &[u8], values: &mut [f32]) {
         for (x, byte) in values.iter_mut().zip(bytes) {
             // Drop the digits already read out of the byte, then let the next one carry.
             let rest = byte.wrapping_mul(power);
-            let digit = u16::from(rest) * 3 >> 8;
+            let digit = (u16::from(rest) * 3) >> 8;
             *x = d * (f32::from(digit) - 1.0);
         }
         power = power.wrapping_mul(3);

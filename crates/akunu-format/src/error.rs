@@ -1,6 +1,7 @@
 //! The one error type of this crate.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use crate::DType;
 
@@ -41,6 +42,15 @@ pub enum Error {
         hint: Option<String>,
     },
 
+    /// A metadata or configuration key that is needed and not there.
+    #[error("{}: the key \"{key}\" is missing", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+
     /// No such tensor.
     #[error("{}: there is no tensor \"{name}\"", path.display())]
     NoTensor {
@@ -70,6 +80,37 @@ pub enum Error {
         action: &'static str,
     },
 
+    /// An element type this crate has no name for beyond the file's own.
+    #[error("tensor \"{tensor}\": {dtype} values cannot be read as weights")]
+    OpaqueValues {
+        /// The tensor.
+        tensor: String,
+        /// The element type, as the file spells it.
+        dtype: &'static str,
+    },
+
+    /// Rows that a tensor does not have.
+    #[error("tensor \"{tensor}\" has no rows {start}..{end}: it has {rows}")]
+    RowRange {
+        /// The tensor.
+        tensor: String,
+        /// The first row asked for.
+        start: usize,
+        /// One past the last row asked for.
+        end: usize,
+        /// The rows there are.
+        rows: usize,
+    },
+
+    /// What was given to a writer cannot become a valid file.
+    #[error("cannot write {what}: {problem}")]
+    Unwritable {
+        /// The key or tensor.
+        what: String,
+        /// Why not.
+        problem: String,
+    },
+
     /// A buffer's size does not match what it is to hold.
     #[error("{what}: expected {expected}, got {actual}")]
     BufferSize {
@@ -80,6 +121,28 @@ pub enum Error {
         /// The size given.
         actual: usize,
     },
+}
+
+impl Error {
+    /// A [`Error::Malformed`] about the field that begins at `offset`.
+    pub(crate) fn malformed(
+        path: &Path,
+        field: impl Display,
+        offset: usize,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Malformed {
+            path: path.to_owned(),
+            field: field.to_string(),
+            offset: offset as u64,
+            problem: problem.into(),
+        }
+    }
+
+    /// A [`Error::Unsupported`] with a hint.
+    pub(crate) fn unsupported(path: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unsupported { path: path.to_owned(), what: what.into(), hint: Some(hint.into()) }
+    }
 }
 
 /// A result with this crate's [`enum@Error`].

@@ -1,8 +1,9 @@
 //! A tensor as it lies in a file: a name, a shape, and borrowed bytes that are touched only when used.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::{DType, Result, mlx, quant};
+use crate::{DType, Error, Result, mlx, quant};
 
 /// A view of one tensor in an open model file.
 #[derive(Clone, Debug)]
@@ -28,9 +29,25 @@ pub enum Data<'a> {
     },
     /// MLX's affine quantisation: packed words, scales and biases in three arrays.
     Affine(mlx::Affine<'a>),
+    /// Values of an element type that SafeTensors has and GGUF does not, such as masks: listed, not read as weights.
+    Opaque {
+        /// The element type as the file spells it, such as `BOOL`, `U8` or `F8_E4M3`.
+        dtype: &'static str,
+        /// The bytes of the whole tensor.
+        bytes: &'a [u8],
+    },
 }
 
 impl Tensor<'_> {
+    /// The element type as people name it: a [`DType`]'s name, SafeTensors' own, or `affine 4-bit` for MLX.
+    pub fn dtype_name(&self) -> Cow<'static, str> {
+        match self.data {
+            Data::Blocks { dtype, .. } => dtype.name().into(),
+            Data::Affine(affine) => format!("affine {}-bit", affine.bits).into(),
+            Data::Opaque { dtype, .. } => dtype.into(),
+        }
+    }
+
     /// Elements in the tensor (1 for a scalar).
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -54,19 +71,24 @@ impl Tensor<'_> {
     /// Bytes the tensor occupies in its file, scales and biases included.
     pub fn byte_len(&self) -> usize {
         match self.data {
-            Data::Blocks { bytes, .. } => bytes.len(),
+            Data::Blocks { bytes, .. } | Data::Opaque { bytes, .. } => bytes.len(),
             Data::Affine(affine) => affine.byte_len(),
         }
     }
 
     /// Writes the given rows as `f32` into `out`, which holds `rows.len() * self.row_len()` values.
     pub fn dequantize_rows(&self, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
+        if rows.start > rows.end || rows.end > self.rows() {
+            let (tensor, Range { start, end }) = (self.name.to_owned(), rows);
+            return Err(Error::RowRange { tensor, start, end, rows: self.rows() });
+        }
         match self.data {
             Data::Blocks { dtype, bytes } => {
                 let row = dtype.row_bytes(self.row_len())?;
                 quant::dequantize(dtype, &bytes[rows.start * row..rows.end * row], out)
             }
             Data::Affine(affine) => affine.dequantize_rows(rows, out),
+            Data::Opaque { dtype, .. } => Err(Error::OpaqueValues { tensor: self.name.to_owned(), dtype }),
         }
     }
 

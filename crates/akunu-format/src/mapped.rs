@@ -1,0 +1,59 @@
+//! A file's bytes, mapped into memory.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::{Error, Result};
+
+/// The bytes of one file and the name to use for it in errors.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    path: PathBuf,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl MappedFile {
+    /// Maps a regular file. Pages are read when they are first touched.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        // Asked first, because opening a pipe would wait for its other end.
+        if !fs::metadata(path).map_err(io)?.is_file() {
+            return Err(Error::Unsupported {
+                path: path.to_owned(),
+                what: "anything but a regular file here".to_owned(),
+                hint: None,
+            });
+        }
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the mapping is read-only and private to this value, and is never handed out as anything but `&[u8]`.
+        // Nobody may change or truncate the file while it is open: that is the caller's part, stated in the crate's
+        // documentation. Should it happen all the same, no invariant of ours rests on the bytes staying equal: every
+        // access is bounds-checked and text is checked again each time it is read.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(map) })
+    }
+
+    /// Takes bytes that are in memory already, with a name for errors.
+    pub(crate) fn from_bytes(path: PathBuf, bytes: Vec<u8>) -> Self {
+        Self { path, bytes: Bytes::Owned(bytes) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}

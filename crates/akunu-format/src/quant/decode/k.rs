@@ -84,7 +84,7 @@ impl Decode<SUPER_BLOCK> for Q6_K {
 }
 
 /// The scales of a Q3_K block, -32..32.
-pub(in crate::quant) fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
+fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
     std::array::from_fn(|i| {
         let low = packed[i % 8] >> (i / 8 * 4) & 0x0F;
         let high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -93,7 +93,7 @@ pub(in crate::quant) fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
 }
 
 /// The scales and minima of a Q4_K or Q5_K block, 0..64.
-pub(in crate::quant) fn scales_and_mins(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+fn scales_and_mins(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
     let six_bits = |first: usize, sub: usize, low_four: u8| match sub {
         0..4 => packed[first + sub] & 0x3F,
         _ => low_four | packed[first + sub - 4] >> 6 << 4,

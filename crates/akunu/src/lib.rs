@@ -1,1 +1,6 @@
 //! The engine people depend on: open a model, look into it, convert it, fetch it.
+
+mod error;
+pub mod hub;
+
+pub use error::{Error, Kind, Result};

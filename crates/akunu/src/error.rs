@@ -1,0 +1,199 @@
+//! The one error type of the engine. Its [`Kind`] decides the exit code of the command line and, in surfaces above,
+//! HTTP statuses and exceptions.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What went wrong, said so that a person can act on it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A model file could not be read or written.
+    #[error(transparent)]
+    Format(#[from] akunu_format::Error),
+
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// Neither a path nor a known name.
+    #[error("there is no model \"{name}\"")]
+    UnknownModel {
+        /// What was asked for.
+        name: String,
+        /// Known names that look like it.
+        near: Vec<String>,
+    },
+
+    /// A model that can be fetched and has not been.
+    #[error("the model \"{name}\" is not on this machine yet")]
+    NotPulled {
+        /// Its name.
+        name: String,
+    },
+
+    /// Something that was asked for is not where it was looked for.
+    #[error("{what}")]
+    Missing {
+        /// What is not there.
+        what: String,
+        /// What is, or where to look.
+        hint: String,
+    },
+
+    /// The request itself makes no sense.
+    #[error("{problem}")]
+    Usage {
+        /// What is wrong with it.
+        problem: String,
+        /// What would be right.
+        hint: String,
+    },
+
+    /// A program akunu runs to fetch something is missing or failed.
+    #[error("{problem}")]
+    Tool {
+        /// What happened.
+        problem: String,
+        /// What to install or look at.
+        hint: String,
+    },
+
+    /// The network or the server at its other end failed.
+    #[error("{url}: {problem}")]
+    Network {
+        /// What was asked of whom.
+        url: String,
+        /// What happened.
+        problem: String,
+        /// What to try.
+        hint: String,
+    },
+
+    /// The server wants to know who asks.
+    #[error("{url}: access denied ({status})")]
+    Denied {
+        /// What was asked of whom.
+        url: String,
+        /// The HTTP status: 401 or 403.
+        status: u16,
+        /// How to get access.
+        hint: String,
+    },
+
+    /// A file is not the one that was promised.
+    #[error("{file}: {what} is {actual}, expected {expected}")]
+    Mismatch {
+        /// The file as the user knows it.
+        file: String,
+        /// `"size"` or `"sha256"`.
+        what: &'static str,
+        /// What was promised.
+        expected: String,
+        /// What came.
+        actual: String,
+    },
+
+    /// The caller asked to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// What sort of failure an [`enum@Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The caller asked for something that makes no sense.
+    Usage,
+    /// There is no such model, file or tensor.
+    NotFound,
+    /// A file does not follow its format, or is not the one that was promised.
+    BadData,
+    /// Well formed, but nothing akunu can do.
+    Unsupported,
+    /// Someone else said no.
+    Denied,
+    /// A network, a server or another program failed; trying again may help.
+    Unavailable,
+    /// The operating system refused.
+    System,
+    /// The caller asked to stop.
+    Stopped,
+}
+
+impl Kind {
+    /// The process exit code: 2 for misuse, 130 for an interrupted command (as shells have it), 1 for all else.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Usage => 2,
+            Kind::Stopped => 130,
+            _ => 1,
+        }
+    }
+}
+
+impl Error {
+    /// What sort of failure this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Format(error) => format_kind(error),
+            Error::Io { source, .. } => io_kind(source),
+            Error::UnknownModel { .. } | Error::NotPulled { .. } | Error::Missing { .. } => Kind::NotFound,
+            Error::Usage { .. } => Kind::Usage,
+            Error::Tool { .. } | Error::Network { .. } => Kind::Unavailable,
+            Error::Denied { .. } => Kind::Denied,
+            Error::Mismatch { .. } => Kind::BadData,
+            Error::Stopped => Kind::Stopped,
+        }
+    }
+
+    /// What the user can do about it, where that is not plain from the message.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::UnknownModel { near, .. } => Some(match near.as_slice() {
+                [] => "give a path, or a name that `akunu models` lists".to_owned(),
+                names => format!("did you mean {}? `akunu models` lists every name", names.join(" or ")),
+            }),
+            Error::NotPulled { name } => Some(format!("fetch it with `akunu pull {name}`")),
+            Error::Missing { hint, .. }
+            | Error::Usage { hint, .. }
+            | Error::Tool { hint, .. }
+            | Error::Network { hint, .. }
+            | Error::Denied { hint, .. } => Some(hint.clone()),
+            Error::Mismatch { .. } => {
+                Some("nothing was kept; pull again, and if it repeats, do not trust the source".to_owned())
+            }
+            Error::Format(_) | Error::Io { .. } | Error::Stopped => None,
+        }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+        move |source| Error::Io { path: path.to_path_buf(), source }
+    }
+}
+
+fn format_kind(error: &akunu_format::Error) -> Kind {
+    use akunu_format::Error as Format;
+    match error {
+        Format::Io { source, .. } => io_kind(source),
+        Format::Unsupported { .. } | Format::NoConversion { .. } => Kind::Unsupported,
+        Format::NoTensor { .. } => Kind::NotFound,
+        _ => Kind::BadData,
+    }
+}
+
+fn io_kind(source: &io::Error) -> Kind {
+    match source.kind() {
+        io::ErrorKind::NotFound => Kind::NotFound,
+        io::ErrorKind::PermissionDenied => Kind::Denied,
+        _ => Kind::System,
+    }
+}
+
+/// A result with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,273 @@
+//! From an architecture to a program: the forward pass, once, for every family.
+
+use std::collections::HashMap;
+
+use crate::arch::{Architecture, FeedForward, Layer, Names, expert_rows};
+use crate::program::{
+    CacheLayer, Domain, Element, Expert, GroupId, KvGroup, Op, Part, Program, Role, RopeId, Slice, Value,
+    ValueId, WeightId, WeightUse,
+};
+use crate::{Error, Result, TensorSource};
+
+/// Builds the program of a model whose sequences will have up to `context` positions.
+pub fn build(
+    arch: &Architecture,
+    names: &Names,
+    tensors: &dyn TensorSource,
+    context: usize,
+) -> Result<Program> {
+    let mut b = Builder {
+        arch,
+        names,
+        tensors,
+        program: Program {
+            values: Vec::new(),
+            body: Vec::new(),
+            logits: ValueId(0),
+            groups: Vec::new(),
+            ropes: arch.ropes.iter().map(|rope| rope.table(context)).collect::<Result<_>>()?,
+            weights: Vec::new(),
+        },
+        known: HashMap::new(),
+    };
+    let table_name = names.global("token_embd.weight");
+    let vocab = tensors.find(&table_name).map_or(0, |t| t.rows());
+    let table = b.require(table_name, vocab, arch.hidden, Role { lookup: true, ..Role::default() })?;
+    let mut x = b.value(Domain::Tokens, arch.hidden);
+    b.push(Op::Embed { table, scale: arch.embedding_scale, out: x });
+    for (i, layer) in arch.layers.iter().enumerate() {
+        x = b.attention(i, layer, x)?;
+        x = b.feed_forward(i, layer, x)?;
+    }
+    let last = b.value(Domain::Outputs, arch.hidden);
+    b.push(Op::Gather { x, out: last });
+    let last = b.norm(last, names.global("output_norm.weight"), 1)?;
+    // A model without an output matrix uses the embedding's.
+    let output = match b.find(names.global("output.weight"), vocab, arch.hidden, MULTIPLY)? {
+        Some(output) => output,
+        None => b.require(names.global("token_embd.weight"), vocab, arch.hidden, MULTIPLY)?,
+    };
+    let mut logits = b.linear(last, &[(output, None)])[0];
+    if arch.logit_cap.is_some() {
+        let out = b.value(Domain::Outputs, vocab);
+        b.push(Op::Cap { x: logits, scale: 1.0, cap: arch.logit_cap, out });
+        logits = out;
+    }
+    b.program.logits = logits;
+    Ok(b.program)
+}
+
+const MULTIPLY: Role = Role { lookup: false, multiply: true, vector: false };
+const VECTOR: Role = Role { lookup: false, multiply: false, vector: true };
+
+struct Builder<'a> {
+    arch: &'a Architecture,
+    names: &'a Names,
+    tensors: &'a dyn TensorSource,
+    program: Program,
+    /// Weights used so far, by name.
+    known: HashMap<String, WeightId>,
+}
+
+impl Builder<'_> {
+    fn value(&mut self, domain: Domain, width: usize) -> ValueId {
+        self.program.values.push(Value { domain, width, element: Element::Number });
+        ValueId(self.program.values.len() as u32 - 1)
+    }
+
+    /// A new value of the same shape.
+    fn like(&mut self, id: ValueId) -> ValueId {
+        let Value { domain, width, .. } = self.program.value(id);
+        self.value(domain, width)
+    }
+
+    fn push(&mut self, op: Op) {
+        self.program.body.push(op);
+    }
+
+    /// A weight of `rows × cols`, if the file has it; an error if it has another shape.
+    fn find(&mut self, name: String, rows: usize, cols: usize, role: Role) -> Result<Option<Slice>> {
+        let Some(tensor) = self.tensors.find(&name) else { return Ok(None) };
+        if tensor.len() != rows * cols || tensor.row_len() != cols {
+            let expected = if role.vector { vec![cols] } else { vec![rows, cols] };
+            return Err(Error::Shape { name, actual: tensor.shape.to_vec(), expected });
+        }
+        let weights = &mut self.program.weights;
+        let weight = *self.known.entry(name).or_insert_with_key(|name| {
+            weights.push(WeightUse { name: name.clone(), rows, cols, role: Role::default() });
+            WeightId(weights.len() as u32 - 1)
+        });
+        let used = &mut weights[weight.0 as usize].role;
+        used.lookup |= role.lookup;
+        used.multiply |= role.multiply;
+        used.vector |= role.vector;
+        Ok(Some(Slice { weight, first: 0, rows }))
+    }
+
+    fn require(&mut self, name: String, rows: usize, cols: usize, role: Role) -> Result<Slice> {
+        let family = self.arch.family.to_owned();
+        self.find(name.clone(), rows, cols, role)?.ok_or(Error::MissingTensor { name, family })
+    }
+
+    /// A matrix of one layer with its bias, if it has one.
+    fn matrix(
+        &mut self,
+        layer: usize,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Slice, Option<Slice>)> {
+        let weight = self.require(self.names.layer(layer, name, "weight"), rows, cols, MULTIPLY)?;
+        let bias = self.find(self.names.layer(layer, name, "bias"), 1, rows, VECTOR)?;
+        Ok((weight, bias))
+    }
+
+    fn linear(&mut self, x: ValueId, parts: &[(Slice, Option<Slice>)]) -> Vec<ValueId> {
+        let domain = self.program.value(x).domain;
+        let parts: Vec<Part> = parts
+            .iter()
+            .map(|&(weight, bias)| Part { weight, bias, out: self.value(domain, weight.rows) })
+            .collect();
+        let outs = parts.iter().map(|part| part.out).collect();
+        self.push(Op::Linear { x, parts });
+        outs
+    }
+
+    /// Normalises `x`, each of `groups` equal parts on its own.
+    fn norm(&mut self, x: ValueId, name: String, groups: usize) -> Result<ValueId> {
+        let width = self.program.value(x).width / groups;
+        let weight = self.require(name, 1, width, VECTOR)?;
+        let out = self.like(x);
+        let Architecture { norm: kind, norm_eps: eps, .. } = *self.arch;
+        self.push(Op::Norm { x, kind, eps, weight, bias: None, groups, out });
+        Ok(out)
+    }
+
+    /// Like [`Self::norm`] where the model has that norm; otherwise `x` itself.
+    fn optional_norm(&mut self, layer: usize, name: &str, x: ValueId, groups: usize) -> Result<ValueId> {
+        let name = self.names.layer(layer, name, "weight");
+        if self.tensors.find(&name).is_some() { self.norm(x, name, groups) } else { Ok(x) }
+    }
+
+    fn add(&mut self, x: ValueId, y: ValueId) -> ValueId {
+        let out = self.like(x);
+        self.push(Op::Add { x, y, out });
+        out
+    }
+
+    fn attention(&mut self, i: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+        let hidden = self.arch.hidden;
+        let (q_width, kv_width) = (layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim);
+        let h = self.norm(x, self.names.layer(i, "attn_norm", "weight"), 1)?;
+        let fused = self.names.layer(i, "attn_qkv", "weight");
+        let parts = if self.tensors.find(&fused).is_some() {
+            let (weight, bias) = self.matrix(i, "attn_qkv", q_width + 2 * kv_width, hidden)?;
+            if bias.is_some() {
+                let what = format!("a bias on \"{fused}\"");
+                return Err(Error::Unsupported { what, supported: "biases on separate Q, K and V".into() });
+            }
+            let part = |first, rows| (Slice { first, rows, ..weight }, None);
+            [part(0, q_width), part(q_width, kv_width), part(q_width + kv_width, kv_width)]
+        } else {
+            [
+                self.matrix(i, "attn_q", q_width, hidden)?,
+                self.matrix(i, "attn_k", kv_width, hidden)?,
+                self.matrix(i, "attn_v", kv_width, hidden)?,
+            ]
+        };
+        let qkv = self.linear(h, &parts);
+        let q = self.optional_norm(i, "attn_q_norm", qkv[0], layer.heads)?;
+        let k = self.optional_norm(i, "attn_k_norm", qkv[1], layer.kv_heads)?;
+        let cache = self.cache_layer(layer);
+        let rotated = self.like(q);
+        let rope = Some(RopeId(layer.rope as u32));
+        self.push(Op::RopeKv { q, k, v: qkv[2], rope, cache, out: rotated });
+        let mixed = self.like(q);
+        let (scale, cap) = (layer.score_scale, layer.score_cap);
+        self.push(Op::Attend { q: rotated, cache, scale, cap, out: mixed });
+        let output = self.matrix(i, "attn_output", hidden, q_width)?;
+        let h = self.linear(mixed, &[output])[0];
+        let h = self.optional_norm(i, "post_attention_norm", h, 1)?;
+        Ok(self.add(x, h))
+    }
+
+    /// The place of a layer's keys and values: a group for each kind of layer.
+    fn cache_layer(&mut self, layer: &Layer) -> CacheLayer {
+        let groups = &mut self.program.groups;
+        let alike = |g: &KvGroup| {
+            (g.kv_heads, g.head_dim, g.window) == (layer.kv_heads, layer.head_dim, layer.window)
+        };
+        let group = groups.iter().position(alike).unwrap_or_else(|| {
+            let Layer { kv_heads, head_dim, window, .. } = *layer;
+            groups.push(KvGroup { layers: 0, kv_heads, head_dim, window });
+            groups.len() - 1
+        });
+        groups[group].layers += 1;
+        CacheLayer { group: GroupId(group as u32), layer: groups[group].layers - 1 }
+    }
+
+    fn feed_forward(&mut self, i: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+        let h = self.norm(x, self.names.layer(i, "ffn_norm", "weight"), 1)?;
+        let h = match layer.feed_forward {
+            FeedForward::Dense { inner } => self.dense(i, inner, h)?,
+            FeedForward::Experts { count, chosen, inner, normalize } => {
+                let router = self.matrix(i, "ffn_gate_inp", count, self.arch.hidden)?;
+                let logits = self.linear(h, &[router])[0];
+                self.program.values.push(Value {
+                    domain: Domain::Tokens,
+                    width: chosen,
+                    element: Element::Route,
+                });
+                let routes = ValueId(self.program.values.len() as u32 - 1);
+                self.push(Op::Route { logits, normalize, out: routes });
+                let experts = self.experts(i, count, inner)?;
+                let out = self.like(h);
+                let activation = self.arch.activation;
+                self.push(Op::Experts { x: h, routes, experts, activation, out });
+                out
+            }
+        };
+        let h = self.optional_norm(i, "post_ffw_norm", h, 1)?;
+        Ok(self.add(x, h))
+    }
+
+    fn dense(&mut self, i: usize, inner: usize, h: ValueId) -> Result<ValueId> {
+        let hidden = self.arch.hidden;
+        let gate = self.names.layer(i, "ffn_gate", "weight");
+        let parts = if self.tensors.find(&gate).is_some() {
+            [self.matrix(i, "ffn_gate", inner, hidden)?, self.matrix(i, "ffn_up", inner, hidden)?]
+        } else {
+            // Phi-3 stores both as one matrix, the gate first.
+            let (both, _) = self.matrix(i, "ffn_up", 2 * inner, hidden)?;
+            [(Slice { rows: inner, ..both }, None), (Slice { first: inner, rows: inner, ..both }, None)]
+        };
+        let both = self.linear(h, &parts);
+        let inner_value = self.like(both[0]);
+        let activation = self.arch.activation;
+        self.push(Op::Gate { gate: both[0], up: both[1], activation, out: inner_value });
+        let down = self.matrix(i, "ffn_down", hidden, inner)?;
+        Ok(self.linear(inner_value, &[down])[0])
+    }
+
+    /// The networks of a mixture: three stacks of matrices, or three matrices for each expert.
+    fn experts(&mut self, i: usize, count: usize, inner: usize) -> Result<Vec<Expert>> {
+        let hidden = self.arch.hidden;
+        let mut expert = |name: &str, e: usize, rows: usize, cols: usize| {
+            let name = self.names.layer(i, name, "weight");
+            if name.contains('*') {
+                self.require(name.replace('*', &e.to_string()), rows, cols, MULTIPLY)
+            } else {
+                Ok(expert_rows(self.require(name, count * rows, cols, MULTIPLY)?, count, e))
+            }
+        };
+        (0..count)
+            .map(|e| {
+                Ok(Expert {
+                    gate: expert("ffn_gate_exps", e, inner, hidden)?,
+                    up: expert("ffn_up_exps", e, inner, hidden)?,
+                    down: expert("ffn_down_exps", e, hidden, inner)?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! Keys and values in f32, and attention over them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{BLOCK, BlockCopy, KvStore};
+use crate::program::{CacheLayer, KvGroup};
+use crate::{Error, Result};
+
+use super::ops::{cap, dot};
+use super::slots::{Row, Slots};
+
+pub(super) struct ReferenceKv(Vec<Group>);
+
+struct Group {
+    shape: KvGroup,
+    blocks: u32,
+    /// `[block][layer][key, value][position in block][kv_head][head_dim]`.
+    data: Mutex<Vec<f32>>,
+}
+
+impl KvStore for ReferenceKv {}
+
+impl ReferenceKv {
+    pub(super) fn new(groups: &[KvGroup], blocks: &[u32]) -> Result<ReferenceKv> {
+        if groups.len() != blocks.len() {
+            return Err(Error::Batch(format!("{} KV groups, {} block counts", groups.len(), blocks.len())));
+        }
+        let group = |(shape, &blocks): (&KvGroup, &u32)| {
+            let data = Mutex::new(vec![0.0; blocks as usize * block_len(shape)]);
+            Group { shape: shape.clone(), blocks, data }
+        };
+        Ok(ReferenceKv(groups.iter().zip(blocks).map(group).collect()))
+    }
+
+    /// Stores the rows' keys and values.
+    pub(super) fn write(
+        &self,
+        cache: CacheLayer,
+        keys: &[f32],
+        values: &[f32],
+        rows: &[Row],
+        slots: &Slots,
+    ) -> Result<()> {
+        let group = &self.0[cache.group.0 as usize];
+        let width = group.shape.kv_heads * group.shape.head_dim;
+        let mut data = group.lock();
+        for (row, (key, value)) in rows.iter().zip(keys.chunks_exact(width).zip(values.chunks_exact(width))) {
+            let place = slots.locate(row.slot, cache.group, row.position as usize)?;
+            let at = group.at(cache.layer, place)?;
+            data[at.key..at.key + width].copy_from_slice(key);
+            data[at.value..at.value + width].copy_from_slice(value);
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy(&self, copy: BlockCopy) -> Result<()> {
+        let group = &self.0[copy.group.0 as usize];
+        if copy.from >= group.blocks || copy.to >= group.blocks {
+            return Err(Error::Batch(format!(
+                "copy of block {} to {} of {}",
+                copy.from, copy.to, group.blocks
+            )));
+        }
+        let len = block_len(&group.shape);
+        let from = copy.from as usize * len;
+        group.lock().copy_within(from..from + len, copy.to as usize * len);
+        Ok(())
+    }
+
+    pub(super) fn layer(&self, cache: CacheLayer, scale: f32, cap: Option<f32>) -> Attention<'_> {
+        let group = &self.0[cache.group.0 as usize];
+        Attention { group, data: group.lock(), cache, scale, cap }
+    }
+}
+
+/// Numbers in a block: all layers, keys and values.
+fn block_len(shape: &KvGroup) -> usize {
+    shape.layers * 2 * BLOCK * shape.kv_heads * shape.head_dim
+}
+
+/// Where one position's keys and values begin.
+struct At {
+    key: usize,
+    value: usize,
+}
+
+impl Group {
+    fn lock(&self) -> MutexGuard<'_, Vec<f32>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at(&self, layer: usize, (block, offset): (u32, usize)) -> Result<At> {
+        if block >= self.blocks {
+            return Err(Error::Batch(format!("block {block} of {}", self.blocks)));
+        }
+        let width = self.shape.kv_heads * self.shape.head_dim;
+        let key = block as usize * block_len(&self.shape) + (layer * 2 * BLOCK + offset) * width;
+        Ok(At { key, value: key + BLOCK * width })
+    }
+}
+
+/// Attention over one layer's cache.
+pub(super) struct Attention<'a> {
+    group: &'a Group,
+    data: MutexGuard<'a, Vec<f32>>,
+    cache: CacheLayer,
+    scale: f32,
+    cap: Option<f32>,
+}
+
+impl Attention<'_> {
+    /// `q`: `[rows][width]`, `width` a multiple of the head size; gives the same shape.
+    pub(super) fn attend(&self, q: &[f32], width: usize, rows: &[Row], slots: &Slots) -> Result<Vec<f32>> {
+        let KvGroup { kv_heads, head_dim, window, .. } = self.group.shape;
+        let heads_per_kv = width / head_dim / kv_heads;
+        let mut out = Vec::with_capacity(q.len());
+        for (q, row) in q.chunks_exact(width).zip(rows) {
+            let end = row.position as usize + 1;
+            let begin = window.map_or(0, |w| end.saturating_sub(w));
+            let places = (begin..end)
+                .map(|p| self.group.at(self.cache.layer, slots.locate(row.slot, self.cache.group, p)?))
+                .collect::<Result<Vec<At>>>()?;
+            for (head, q) in q.chunks_exact(head_dim).enumerate() {
+                let shift = head / heads_per_kv * head_dim;
+                let scores: Vec<f32> = places
+                    .iter()
+                    .map(|at| cap(self.scale * dot(q, &self.data[at.key + shift..][..head_dim]), self.cap))
+                    .collect();
+                let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                out.extend((0..head_dim).map(|d| {
+                    let value = |at: &At| f64::from(self.data[at.value + shift + d]);
+                    let sum: f64 = places.iter().zip(&weights).map(|(at, w)| w * value(at)).sum();
+                    (sum / total) as f32
+                }));
+            }
+        }
+        Ok(out)
+    }
+}

@@ -2,5 +2,7 @@
 
 mod error;
 pub mod hub;
+pub mod summary;
 
 pub use error::{Error, Kind, Result};
+pub use summary::Summary;

@@ -70,8 +70,19 @@ impl Lock {
         }
     }
 
-    /// Locks `name` unless another process holds it.
-    pub fn try_take(cache: &Path, name: &str) -> Result<Option<Lock>> {
+    /// Locks `name` unless another process goes on holding it. Half a second of patience: a child that a thread of
+    /// ours has just started shares the lock until it runs its program.
+    pub fn take_if_free(cache: &Path, name: &str) -> Result<Option<Lock>> {
+        for _ in 0..20 {
+            if let Some(lock) = Lock::try_take(cache, name)? {
+                return Ok(Some(lock));
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
+        Ok(None)
+    }
+
+    fn try_take(cache: &Path, name: &str) -> Result<Option<Lock>> {
         let folder = cache.join("locks");
         fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         let path = folder.join(format!("{}.lock", name.replace('/', "--")));
@@ -162,12 +173,12 @@ mod tests {
     #[test]
     fn a_name_is_locked_once() {
         let cache = tempfile::tempdir().unwrap();
-        let held = Lock::try_take(cache.path(), "hf/a/b").unwrap();
+        let held = Lock::take_if_free(cache.path(), "hf/a/b").unwrap();
         assert!(held.is_some());
-        assert!(Lock::try_take(cache.path(), "hf/a/b").unwrap().is_none());
-        assert!(Lock::try_take(cache.path(), "other").unwrap().is_some());
+        assert!(Lock::take_if_free(cache.path(), "hf/a/b").unwrap().is_none());
+        assert!(Lock::take_if_free(cache.path(), "other").unwrap().is_some());
         drop(held);
-        assert!(Lock::try_take(cache.path(), "hf/a/b").unwrap().is_some());
+        assert!(Lock::take_if_free(cache.path(), "hf/a/b").unwrap().is_some());
     }
 
     #[test]

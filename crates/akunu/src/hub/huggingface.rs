@@ -150,7 +150,7 @@ impl Spec {
     /// Deletes the model; returns how many bytes that freed.
     pub fn remove(&self, cache: &Path) -> Result<Option<u64>> {
         let folder = self.folder(cache);
-        let Some(_lock) = Lock::try_take(cache, &self.lock_name())? else {
+        let Some(_lock) = Lock::take_if_free(cache, &self.lock_name())? else {
             return Err(super::busy(&self.to_string()));
         };
         let mut record = Record::read(&folder)?;

@@ -150,7 +150,7 @@ impl Hub {
         let freed = match self.find(name)? {
             Named::Repository(spec) => spec.remove(&self.cache)?,
             Named::Known(known) => {
-                let Some(_lock) = Lock::try_take(&self.cache, known.name)? else {
+                let Some(_lock) = Lock::take_if_free(&self.cache, known.name)? else {
                     return Err(busy(known.name));
                 };
                 match self.cached(known) {

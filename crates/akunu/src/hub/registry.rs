@@ -89,7 +89,7 @@ const GEMMA: &str = "gemma-3-270m-q4_k_m.gguf";
 pub(super) const KNOWN: &[Known] = &[
     Known {
         name: "smollm2",
-        description: "SmolLM2 135M Instruct, Q4_1: the default for text",
+        description: "SmolLM2 135M Instruct, Q4_1",
         license: "Apache-2.0",
         files: &[file(
             SMOLLM2,
@@ -105,7 +105,7 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "qwen2.5-coder-0.5b",
-        description: "Qwen2.5 Coder 0.5B Instruct, Q4_K_M",
+        description: "Qwen2.5 Coder 0.5B, Q4_K_M",
         license: "Apache-2.0",
         files: &[file(QWEN, 491_400_064, "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32")],
         packages: &[
@@ -120,7 +120,7 @@ pub(super) const KNOWN: &[Known] = &[
     Known {
         name: "gemma3-270m",
         description: "Gemma 3 270M (base), Q4_K_M",
-        license: "Gemma Terms of Use",
+        license: "Gemma",
         files: &[file(
             GEMMA,
             253_113_024,
@@ -155,7 +155,7 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "minilm",
-        description: "all-MiniLM-L6-v2, F32: the default for embeddings",
+        description: "all-MiniLM-L6-v2 (embeddings)",
         license: "Apache-2.0",
         files: &[
             file("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
@@ -220,7 +220,7 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "whisper-tiny",
-        description: "Whisper tiny (multilingual), F16: the default for speech",
+        description: "Whisper tiny, multilingual, F16",
         license: "MIT",
         files: &[file(
             "whisper-tiny.bin",

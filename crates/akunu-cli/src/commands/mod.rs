@@ -1,0 +1,6 @@
+//! One module for each command: its arguments and its work.
+
+pub mod inspect;
+pub mod models;
+pub mod pull;
+pub mod rm;

@@ -1,0 +1,82 @@
+//! Progress on stderr: a bar on a terminal, a line now and then elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::units;
+
+/// How often a line is written where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shows how far something is, in bytes.
+pub struct Meter {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Meter {
+    /// A meter that has nothing to show yet.
+    pub fn new() -> Meter {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Meter { bar, last_line: Instant::now() }
+    }
+
+    /// Something new begins.
+    pub fn stage(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None => line(text),
+        }
+    }
+
+    /// So much is done, of so much where that is known.
+    pub fn bytes(&mut self, done: u64, total: Option<u64>) {
+        match &self.bar {
+            Some(bar) => {
+                if let Some(total) = total.filter(|&total| bar.length() != Some(total)) {
+                    bar.set_length(total);
+                    bar.set_style(bar_style());
+                }
+                bar.set_position(done);
+            }
+            None if self.last_line.elapsed() >= LINE_INTERVAL => {
+                self.last_line = Instant::now();
+                match total {
+                    Some(total) => line(&format!("{} of {}", units::bytes(done), units::bytes(total))),
+                    None => line(&units::bytes(done)),
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the bar away and leaves one line.
+    pub fn finish(self, text: &str) {
+        self.clear();
+        line(text);
+    }
+
+    /// Takes the bar away.
+    pub fn clear(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar_style() -> ProgressStyle {
+    const TEMPLATE: &str = "{wide_msg} {bar:24} {percent:>3} % {binary_bytes_per_sec:>12} {eta:>4}";
+    ProgressStyle::with_template(TEMPLATE)
+        .map_or_else(|_| ProgressStyle::default_bar(), |style| style.progress_chars("━╸─"))
+}
+
+/// A line on stderr; nobody is left to tell when that is closed.
+pub fn line(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}

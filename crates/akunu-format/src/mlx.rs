@@ -44,6 +44,16 @@ impl Affine<'_> {
         let groups = self.row_len / self.group_size;
         let code_bytes = self.row_len * self.bits as usize / 8;
         let scale_bytes = self.scale_dtype.row_bytes(groups)?;
+        for (what, array, row_bytes) in [
+            ("bytes of codes", self.codes, code_bytes),
+            ("bytes of scales", self.scales, scale_bytes),
+            ("bytes of biases", self.biases, scale_bytes),
+        ] {
+            let expected = rows.end * row_bytes;
+            if array.len() < expected {
+                return Err(Error::BufferSize { what, expected, actual: array.len() });
+            }
+        }
         let (mut scales, mut biases) = (vec![0.0; groups], vec![0.0; groups]);
         for (row, out) in rows.zip(out.chunks_exact_mut(self.row_len)) {
             let at = row * scale_bytes..(row + 1) * scale_bytes;

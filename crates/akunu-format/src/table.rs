@@ -24,7 +24,7 @@ pub(crate) enum Stored {
 
 impl Stored {
     /// The values, or their codes.
-    fn span(&self) -> &Span {
+    pub(crate) fn span(&self) -> &Span {
         match self {
             Self::Blocks { bytes, .. } | Self::Opaque { bytes, .. } => bytes,
             Self::Affine(affine) => &affine.codes,
@@ -79,10 +79,6 @@ impl TensorTable {
 
     pub(crate) fn files(&self) -> &[MappedFile] {
         &self.files
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
@@ -144,4 +140,14 @@ pub(crate) fn first_overlap(entries: &[Entry]) -> Option<(usize, usize)> {
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     let product = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim.max(1)))?;
     Some(if shape.contains(&0) { 0 } else { product })
+}
+
+/// Bytes of a whole tensor, or why there is no such tensor.
+pub(crate) fn byte_len(shape: &[usize], dtype: DType) -> Result<usize, String> {
+    let elements = element_count(shape).ok_or("the number of elements does not fit 64 bits")?;
+    let row = shape.last().copied().unwrap_or(1);
+    if !row.is_multiple_of(dtype.block_len()) {
+        return Err(format!("rows of {row} are not whole blocks of {} ({dtype})", dtype.block_len()));
+    }
+    dtype.row_bytes(elements).map_err(|_| "the size in bytes does not fit 64 bits".to_owned())
 }

@@ -1,5 +1,7 @@
 //! GGUF against what Python's `gguf` package writes and reads (`scripts/oracle/gguf_files.py`).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -243,7 +245,7 @@ fn shards_must_be_complete_and_agree() {
     assert!(open_edited(|_, _, _| ()).is_ok());
     let missing = open_edited(|i, name, _| {
         if i == 1 {
-            *name = "elsewhere.gguf".to_owned()
+            *name = "elsewhere.gguf".to_owned();
         }
     });
     assert!(matches!(missing, Err(Error::Io { path, .. }) if path.ends_with("split-00002-of-00003.gguf")));

@@ -212,7 +212,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: usize, alignment: usize) -> Resul
         let problem = format!("code {code} is unknown or retired");
         cursor.malformed(format_args!("tensor \"{name}\": dtype"), dtype_at, problem)
     })?;
-    let byte_len = byte_len(&shape, dtype).map_err(|problem| {
+    let byte_len = table::byte_len(&shape, dtype).map_err(|problem| {
         cursor.malformed(shape_field(), shape_at, format!("{dims:?}: {problem}", dims = &shape))
     })?;
 
@@ -223,16 +223,6 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: usize, alignment: usize) -> Resul
         return Err(cursor.malformed(format_args!("tensor \"{name}\": offset"), offset_at, problem));
     }
     Ok(TensorInfo { name: name.into(), shape, dtype, byte_len, offset, offset_at })
-}
-
-/// Bytes of a whole tensor.
-pub(super) fn byte_len(shape: &[usize], dtype: DType) -> Result<usize, String> {
-    let elements = table::element_count(shape).ok_or("the number of elements does not fit 64 bits")?;
-    let row = shape.last().copied().unwrap_or(1);
-    if !row.is_multiple_of(dtype.block_len()) {
-        return Err(format!("rows of {row} are not whole blocks of {} ({dtype})", dtype.block_len()));
-    }
-    dtype.row_bytes(elements).map_err(|_| "the size in bytes does not fit 64 bits".to_owned())
 }
 
 /// Turns offsets into ranges of the file, none outside it and no two sharing a byte.

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use super::header::{self, ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_RANK};
 use super::value::{Value, ValueType};
 use crate::cursor::Cursor;
-use crate::{DType, Error, Result};
+use crate::{DType, Error, Result, table};
 
 /// The version that is written.
 const VERSION: u32 = 3;
@@ -139,7 +139,7 @@ impl Writer {
         if shape.len() > MAX_RANK {
             return Err(unwritable(format!("{} dimensions; at most {MAX_RANK} are allowed", shape.len())));
         }
-        let byte_len = header::byte_len(shape, dtype).map_err(unwritable)?;
+        let byte_len = table::byte_len(shape, dtype).map_err(unwritable)?;
         if !self.names.insert(name.to_owned()) {
             return Err(unwritable("it was declared before".to_owned()));
         }

@@ -111,6 +111,19 @@ pub enum Error {
         problem: String,
     },
 
+    /// A value that a dtype cannot hold.
+    #[error("value {value} at index {index} cannot be stored as {dtype}: {problem}")]
+    Value {
+        /// The dtype asked for.
+        dtype: DType,
+        /// Which of the values.
+        index: usize,
+        /// The value itself.
+        value: f32,
+        /// Why not.
+        problem: &'static str,
+    },
+
     /// A buffer's size does not match what it is to hold.
     #[error("{what}: expected {expected}, got {actual}")]
     BufferSize {

@@ -2,6 +2,7 @@
 //! fast kernels above.
 
 mod decode;
+mod encode;
 mod layout;
 
 use crate::{DType, Error, Result};
@@ -24,6 +25,28 @@ use crate::{DType, Error, Result};
 pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     check_sizes(dtype, bytes.len(), out.len())?;
     decode::dequantize(dtype, bytes, out)
+}
+
+/// Turns `f32` into whole blocks of `dtype`.
+///
+/// `values` are rows of one tensor, each a whole number of blocks; every block is encoded by itself.
+///
+/// F16 and BF16 are rounded to the nearest value, ties to even. Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 follow their
+/// definitions to the bit. The K-quants and IQ4_NL are searched for the least squared error. A value that the dtype
+/// cannot hold (NaN or an infinity in a quantised block, a scale beyond F16) is an error.
+///
+/// ```
+/// use akunu_format::{DType, quant};
+/// let mut block = [0; 34];
+/// quant::quantize(DType::Q8_0, &[0.5; 32], &mut block)?;
+/// let mut back = [0.0; 32];
+/// quant::dequantize(DType::Q8_0, &block, &mut back)?;
+/// assert!((back[0] - 0.5).abs() < 0.5 / 127.0);
+/// # Ok::<(), akunu_format::Error>(())
+/// ```
+pub fn quantize(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<()> {
+    check_sizes(dtype, out.len(), values.len())?;
+    encode::quantize(dtype, values, out)
 }
 
 fn check_sizes(dtype: DType, bytes: usize, values: usize) -> Result<()> {

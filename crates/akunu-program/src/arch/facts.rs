@@ -152,11 +152,14 @@ impl<'a> Facts<'a> {
         (!at.is_null()).then_some(at)
     }
 
-    /// A yes or no of `config.json`, if given.
-    pub(super) fn json_flag(&self, path: &str) -> Result<Option<bool>> {
-        match self.json(path) {
-            None => Ok(None),
-            Some(value) => value.as_bool().map(Some).ok_or_else(|| wrong(path, "true or false", value)),
+    /// A yes or no, if given.
+    pub(super) fn flag(&self, gguf: &str, json: &str) -> Result<Option<bool>> {
+        match self {
+            Facts::Gguf { metadata, .. } => Ok(metadata.get::<bool>(&self.key(gguf, json))?),
+            Facts::Json(_) => match self.json(json) {
+                None => Ok(None),
+                Some(value) => value.as_bool().map(Some).ok_or_else(|| wrong(json, "true or false", value)),
+            },
         }
     }
 

@@ -167,7 +167,7 @@ fn llama(mut plain: Plain<'_>) -> Result<Architecture> {
 
 /// Qwen's biases and per-head norms show in its tensors; what is left is a window that is off unless asked for.
 fn qwen(family: &'static str, mut plain: Plain<'_>) -> Result<Architecture> {
-    if plain.facts.json_flag("use_sliding_window")? == Some(true) {
+    if plain.facts.flag("use_sliding_window", "use_sliding_window")? == Some(true) {
         let windowed_from = plain.facts.need("", "max_window_layers")?;
         plain.window_everywhere()?;
         plain.arch.layers.iter_mut().take(windowed_from).for_each(|layer| layer.window = None);
@@ -233,8 +233,8 @@ fn experts(facts: &Facts<'_>) -> Result<Option<FeedForward>> {
         Some(inner) => inner,
         None => facts.need("feed_forward_length", "intermediate_size")?,
     };
-    // Mixtral always rescales the chosen weights; Qwen 3's checkpoints say, and all released ones say yes.
-    let normalize = facts.json_flag("norm_topk_prob")?.unwrap_or(true);
+    // Mixtral always rescales the chosen weights; Qwen 3 says, and all released models say yes.
+    let normalize = facts.flag("expert_weights_norm", "norm_topk_prob")?.unwrap_or(true);
     Ok(Some(FeedForward::Experts { count, chosen, inner, normalize }))
 }
 
@@ -321,7 +321,7 @@ fn gguf_scaling(facts: &Facts<'_>, tensors: &dyn TensorSource) -> Result<Scaling
                 .ok_or_else(|| missing(facts, "rope.scaling.original_context_length", ""))?,
             beta_fast: facts.number("rope.scaling.yarn_beta_fast", "")?.unwrap_or(32.0),
             beta_slow: facts.number("rope.scaling.yarn_beta_slow", "")?.unwrap_or(1.0),
-            attention_factor: facts.number("rope.scaling.attn_factor", "")?,
+            attention_factor: facts.number("rope.scaling.yarn_attn_factor", "")?,
             truncate: true,
         }),
         Some(other) => Err(refused(other)),
@@ -364,7 +364,7 @@ fn json_scaling(facts: &Facts<'_>, section: &str, context: usize) -> Result<Scal
                 beta_fast: number("beta_fast")?.filter(|&b| b != 0.0).unwrap_or(32.0),
                 beta_slow: number("beta_slow")?.filter(|&b| b != 0.0).unwrap_or(1.0),
                 attention_factor: number("attention_factor")?.or(ratio),
-                truncate: facts.json_flag(&at("truncate"))?.unwrap_or(true),
+                truncate: facts.flag("", &at("truncate"))?.unwrap_or(true),
             }
         }
         "longrope" | "su" => {

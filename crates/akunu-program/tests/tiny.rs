@@ -1,6 +1,8 @@
 //! Tiny random models of every family: the reference backend against `transformers`, at every position of a 40-token
 //! prompt, fed at once, in chunks, token by token, and mixed with other sequences.
 
+#![allow(clippy::unwrap_used)]
+
 mod harness;
 
 use std::path::{Path, PathBuf};
@@ -34,9 +36,11 @@ fn fixtures() -> Vec<PathBuf> {
     found
 }
 
-/// Every fixture.
+/// Every fixture, both as GGUF and as a checkpoint.
 fn cases() -> impl Iterator<Item = Case> {
-    fixtures().into_iter().map(|dir| open(&dir, &dir.join("model.gguf"), CONTEXT, "logits.bin"))
+    fixtures().into_iter().flat_map(|dir| {
+        [dir.join("model.gguf"), dir.clone()].map(|model| open(&dir, &model, CONTEXT, "logits.bin"))
+    })
 }
 
 fn open(dir: &Path, model: &Path, context: u32, logits: &str) -> Case {
@@ -79,6 +83,22 @@ fn a_prompt_at_once_gives_the_oracles_logits() {
         let mut runner = case.runner(1);
         runner.feed(&[(0, 0, &case.prompt)], Work::Forward).unwrap();
         case.check("at once", 0, &runner.out.logits);
+    }
+}
+
+/// Files on the hub word their settings differently and leave much out.
+#[test]
+fn the_hubs_wording_of_a_config_means_the_same() {
+    for dir in fixtures() {
+        let hub = tempfile::tempdir().unwrap();
+        std::fs::copy(dir.join("config-hub.json"), hub.path().join("config.json")).unwrap();
+        std::fs::copy(dir.join("model.safetensors"), hub.path().join("model.safetensors")).unwrap();
+        let [theirs, ours] = [hub.path(), &dir].map(|path| {
+            let file = ModelFile::open(path).unwrap();
+            let (arch, names) = Architecture::of(&file).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+            build(&arch, &names, &file, CONTEXT as usize).unwrap()
+        });
+        assert_eq!(theirs, ours, "{}", dir.display());
     }
 }
 
@@ -137,8 +157,10 @@ fn a_chain_gives_the_same_tokens_as_single_steps() {
 #[test]
 fn long_rope_takes_its_long_factors_when_the_context_asks_for_them() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny/phi3-longrope");
-    let case = open(&dir, &dir.join("model.gguf"), 1024, "logits-long.bin");
-    let mut runner = case.runner(1);
-    runner.feed(&[(0, 0, &case.prompt)], Work::Forward).unwrap();
-    case.check("with a long context", 0, &runner.out.logits);
+    for model in [dir.join("model.gguf"), dir.clone()] {
+        let case = open(&dir, &model, 1024, "logits-long.bin");
+        let mut runner = case.runner(1);
+        runner.feed(&[(0, 0, &case.prompt)], Work::Forward).unwrap();
+        case.check("with a long context", 0, &runner.out.logits);
+    }
 }

@@ -18,7 +18,7 @@ pub(super) enum Facts<'a> {
         /// All metadata.
         metadata: Metadata<'a>,
     },
-    /// A `config.json`.
+    /// The settings of a `config.json`.
     Json(&'a Json),
 }
 
@@ -135,11 +135,6 @@ impl<'a> Facts<'a> {
                 Some(value) => value.as_str().map(Some).ok_or_else(|| wrong(json, "a string", value)),
             },
         }
-    }
-
-    /// A text of `config.json` that must be given.
-    pub(super) fn json_text(&self, key: &str) -> Result<&'a str> {
-        self.text(key, key)?.ok_or_else(|| Error::config(key, "it is missing".into()))
     }
 
     /// A setting of `config.json`, if it is there and not null. Dots lead into objects.

@@ -3,6 +3,7 @@
 //! Facts come from the tensors where they can (a tied output is an output matrix that is absent), from the file's
 //! metadata next, and from the family last. An unknown family is an error, never a guess.
 
+mod config;
 mod facts;
 mod families;
 mod names;
@@ -93,9 +94,25 @@ impl Architecture {
                 let facts = Facts::Gguf { family, metadata: gguf.metadata() };
                 Ok((families::describe(family, &facts, file)?, Names::gguf()))
             }
+            ModelFile::Checkpoint(checkpoint) => {
+                let config = checkpoint.config().ok_or_else(|| {
+                    Error::config(
+                        "config.json",
+                        format!("there is none beside {}", checkpoint.path().display()),
+                    )
+                })?;
+                let settings = config::flatten(config)?;
+                let facts = Facts::Json(&settings);
+                let model_type = facts.text("", "model_type")?;
+                let model_type =
+                    model_type.ok_or_else(|| Error::config("model_type", "it is missing".into()))?;
+                let family = families::from_model_type(model_type)?;
+                let names = Names::hugging_face(family, file)?;
+                Ok((families::describe(family, &facts, file)?, names))
+            }
             _ => Err(Error::Unsupported {
-                what: format!("a model in {}", file.path().display()),
-                supported: "GGUF files".into(),
+                what: format!("a text model in {}", file.path().display()),
+                supported: "GGUF files and Hugging Face directories".into(),
             }),
         }
     }

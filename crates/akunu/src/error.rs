@@ -12,6 +12,28 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] akunu_format::Error),
 
+    /// A model makes no sense, or could not be run.
+    #[error(transparent)]
+    Program(#[from] akunu_program::Error),
+
+    /// More tokens than the context holds.
+    #[error("{tokens} tokens are more than the context of {context} holds")]
+    TooLong {
+        /// Tokens there would be.
+        tokens: usize,
+        /// Tokens there may be.
+        context: usize,
+    },
+
+    /// The KV cache has no room left.
+    #[error("the KV cache is full: {needed} more positions are needed and {free} are free")]
+    CacheFull {
+        /// Positions asked for, in whole blocks.
+        needed: usize,
+        /// Positions free.
+        free: usize,
+    },
+
     /// The operating system refused.
     #[error("{}: {source}", path.display())]
     Io {
@@ -142,6 +164,9 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Format(error) => format_kind(error),
+            Error::Program(error) => program_kind(error),
+            Error::TooLong { .. } => Kind::Usage,
+            Error::CacheFull { .. } => Kind::Unavailable,
             Error::Io { source, .. } => io_kind(source),
             Error::UnknownModel { .. } | Error::NotPulled { .. } | Error::Missing { .. } => Kind::NotFound,
             Error::Usage { .. } => Kind::Usage,
@@ -168,7 +193,13 @@ impl Error {
             Error::Mismatch { .. } => {
                 Some("nothing was kept; pull again, and if it repeats, do not trust the source".to_owned())
             }
-            Error::Format(_) | Error::Io { .. } | Error::Stopped => None,
+            Error::TooLong { .. } => {
+                Some("shorten the text, or load the model with a larger context".to_owned())
+            }
+            Error::CacheFull { .. } => {
+                Some("end other sequences, or load the model with room for more of them".to_owned())
+            }
+            Error::Format(_) | Error::Program(_) | Error::Io { .. } | Error::Stopped => None,
         }
     }
 
@@ -183,6 +214,17 @@ fn format_kind(error: &akunu_format::Error) -> Kind {
         Format::Io { source, .. } => io_kind(source),
         Format::Unsupported { .. } | Format::NoConversion { .. } => Kind::Unsupported,
         Format::NoTensor { .. } => Kind::NotFound,
+        _ => Kind::BadData,
+    }
+}
+
+fn program_kind(error: &akunu_program::Error) -> Kind {
+    use akunu_program::Error as Program;
+    match error {
+        Program::Format(error) => format_kind(error),
+        Program::Unsupported { .. } => Kind::Unsupported,
+        Program::Batch(_) => Kind::Usage,
+        Program::Stopped => Kind::Stopped,
         _ => Kind::BadData,
     }
 }

@@ -1,0 +1,103 @@
+//! The KV cache as sequences see it: one [`Pool`] of blocks for each group of layers, shared by all sequences, and one
+//! [`Table`] per group in each sequence.
+
+use akunu_program::program::{GroupId, KvGroup};
+use akunu_program::{BLOCK, BlockCopy, SlotEdit, SlotId};
+
+use crate::blocks::{Pool, Table};
+use crate::{Error, Result};
+
+/// The blocks of all groups.
+#[derive(Debug)]
+pub(crate) struct Pools(Vec<Pool>);
+
+impl Pools {
+    /// Enough blocks for `sequences` sequences of `context` positions that are fed at most `rows` at a time.
+    pub(crate) fn sizes(groups: &[KvGroup], sequences: usize, context: usize, rows: usize) -> Vec<u32> {
+        let blocks = |group: &KvGroup| sequences * Table::most_blocks(group.window, context, rows);
+        groups.iter().map(|group| blocks(group) as u32).collect()
+    }
+
+    pub(crate) fn new(sizes: &[u32]) -> Pools {
+        Pools(sizes.iter().map(|&blocks| Pool::new(blocks)).collect())
+    }
+}
+
+/// Where the positions of one sequence lie.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    tables: Vec<Table>,
+    /// Copies that are still to be made; their sources are held until then.
+    copies: Vec<BlockCopy>,
+}
+
+impl Tables {
+    pub(crate) fn new(groups: &[KvGroup]) -> Tables {
+        let table = |(i, group): (usize, &KvGroup)| Table::new(GroupId(i as u32), group.window);
+        Tables { tables: groups.iter().enumerate().map(table).collect(), copies: Vec::new() }
+    }
+
+    /// Makes positions `len..end` writable without touching what others share.
+    pub(crate) fn reserve(&mut self, pools: &mut Pools, len: usize, end: usize) -> Result<()> {
+        for (table, pool) in self.tables.iter_mut().zip(&mut pools.0) {
+            table
+                .reserve(pool, len, end, &mut self.copies)
+                .map_err(|out| Error::CacheFull { needed: out.needed * BLOCK, free: out.free * BLOCK })?;
+        }
+        Ok(())
+    }
+
+    /// Copies the next run must make.
+    pub(crate) fn copies(&self) -> &[BlockCopy] {
+        &self.copies
+    }
+
+    /// Adds the changes the next run must make to the slot's tables.
+    pub(crate) fn edits<'a>(&'a self, slot: SlotId, edits: &mut Vec<SlotEdit<'a>>) {
+        for table in &self.tables {
+            let group = table.group();
+            let (first, blocks) = table.untold();
+            if !blocks.is_empty() {
+                edits.push(SlotEdit::Blocks { slot, group, first: first as u32, blocks });
+            }
+        }
+    }
+
+    /// The run has made the copies and the edits.
+    pub(crate) fn settle(&mut self, pools: &mut Pools) {
+        self.tables.iter_mut().for_each(Table::told);
+        for copy in self.copies.drain(..) {
+            pools.0[copy.group.0 as usize].release(copy.from);
+        }
+    }
+
+    /// Gives up what lies behind the windows of a sequence of `len` positions.
+    pub(crate) fn forget_before_window(&mut self, pools: &mut Pools, len: usize) {
+        self.tables
+            .iter_mut()
+            .zip(&mut pools.0)
+            .for_each(|(table, pool)| table.forget_before_window(pool, len));
+    }
+
+    /// Whether a row at position `len` still finds all it sees.
+    pub(crate) fn remembers(&self, len: usize) -> bool {
+        self.tables.iter().all(|table| table.remembers(len))
+    }
+
+    /// Gives up the positions from `len` on. Only for a length it [`remembers`](Self::remembers).
+    pub(crate) fn truncate(&mut self, pools: &mut Pools, len: usize) {
+        self.tables.iter_mut().zip(&mut pools.0).for_each(|(table, pool)| table.truncate(pool, len));
+    }
+
+    /// Gives up everything.
+    pub(crate) fn clear(&mut self, pools: &mut Pools) {
+        self.settle(pools);
+        self.tables.iter_mut().zip(&mut pools.0).for_each(|(table, pool)| table.clear(pool));
+    }
+
+    /// Tables that share the first `len` positions.
+    pub(crate) fn fork(&self, pools: &mut Pools, len: usize) -> Tables {
+        let fork = |(table, pool): (&Table, &mut Pool)| table.fork(pool, len);
+        Tables { tables: self.tables.iter().zip(&mut pools.0).map(fork).collect(), copies: Vec::new() }
+    }
+}

@@ -1,0 +1,230 @@
+//! A model that is ready to run.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use akunu_format::ModelFile;
+use akunu_program::arch::Architecture;
+use akunu_program::program::KvGroup;
+use akunu_program::rope::Scaling;
+use akunu_program::{Executable, Limits, SlotId, build};
+
+use crate::backends::backend;
+use crate::kv::Pools;
+use crate::sequence::Sequence;
+use crate::{Error, Result};
+
+/// The context when none is asked for, if the model has as much.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// How a model is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The backend's name; `auto` is the fastest there is.
+    pub backend: String,
+    /// Positions of one sequence; by default what the model was made for, at most 4096.
+    pub context: Option<usize>,
+    /// Threads, for backends that run on the CPU; by default all cores.
+    pub threads: Option<usize>,
+    /// Sequences that can exist at the same time. Each gets cache for a whole context.
+    pub sequences: usize,
+    /// Most tokens that are fed at once.
+    pub batch: usize,
+    /// Most rows of logits that are computed at once: drafts that are verified together, or [`Sequence::logits`].
+    pub outputs: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            backend: "auto".to_owned(),
+            context: None,
+            threads: None,
+            sequences: 1,
+            batch: 512,
+            outputs: 16,
+        }
+    }
+}
+
+/// A model that is ready to run. Clones share everything.
+#[derive(Clone)]
+pub struct Model(pub(crate) Arc<Inner>);
+
+/// What clones of a model share.
+pub(crate) struct Inner {
+    pub(crate) path: PathBuf,
+    pub(crate) architecture: Architecture,
+    pub(crate) backend: &'static str,
+    /// Positions of one sequence.
+    pub(crate) context: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) groups: Vec<KvGroup>,
+    pub(crate) outputs: usize,
+    /// `0..batch`: the numbers of a batch's rows.
+    pub(crate) rows: Vec<u32>,
+    engine: Mutex<Engine>,
+}
+
+/// What one run at a time may use.
+pub(crate) struct Engine {
+    pub(crate) executable: Box<dyn Executable>,
+    pub(crate) pools: Pools,
+    pub(crate) free_slots: Vec<SlotId>,
+}
+
+impl Model {
+    /// Loads the model at `path`.
+    pub fn load(path: impl AsRef<Path>, options: &Options) -> Result<Model> {
+        Model::from_file(&ModelFile::open(path)?, options)
+    }
+
+    /// Loads a model from an open file.
+    pub fn from_file(file: &ModelFile, options: &Options) -> Result<Model> {
+        options.check()?;
+        let (architecture, names) = Architecture::of(file)?;
+        let context = choose_context(options.context, &architecture)?;
+        let batch = options.batch.min(context);
+        let backend = backend(&options.backend, options.threads)?;
+        let program = build(&architecture, &names, file, context)?;
+        let weights = backend.load(file, &program.weights)?;
+        let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
+        let kv = backend.kv(&program.groups, &sizes)?;
+        let outputs = options.outputs.min(batch);
+        let limits = Limits {
+            slots: options.sequences as u32,
+            rows: batch as u32,
+            outputs: outputs as u32,
+            context: context as u32,
+        };
+        let executable = backend.compile(&program, weights, kv, &limits)?;
+        let free_slots = (0..limits.slots).rev().map(SlotId).collect();
+        Ok(Model(Arc::new(Inner {
+            path: file.path().to_owned(),
+            architecture,
+            backend: backend.name(),
+            context,
+            vocabulary: program.value(program.logits).width,
+            groups: program.groups,
+            outputs,
+            rows: (0..limits.rows).collect(),
+            engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
+        })))
+    }
+
+    /// A new, empty sequence.
+    pub fn sequence(&self) -> Result<Sequence> {
+        Sequence::new(self)
+    }
+
+    /// Where the model came from.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// What the model is made of.
+    pub fn architecture(&self) -> &Architecture {
+        &self.0.architecture
+    }
+
+    /// The name of the backend that runs the model.
+    pub fn backend(&self) -> &'static str {
+        self.0.backend
+    }
+
+    /// Positions of one sequence.
+    pub fn context(&self) -> usize {
+        self.0.context
+    }
+
+    /// Tokens the model can choose from.
+    pub fn vocabulary(&self) -> usize {
+        self.0.vocabulary
+    }
+
+    /// The executable and the cache's accounts.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        // Every change to the accounts is complete before anything can panic.
+        self.0.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("path", &self.0.path)
+            .field("family", &self.0.architecture.family)
+            .field("backend", &self.0.backend)
+            .field("context", &self.0.context)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<()> {
+        let positive = [
+            ("context", self.context),
+            ("sequences", Some(self.sequences)),
+            ("batch", Some(self.batch)),
+            ("outputs", Some(self.outputs)),
+        ];
+        for (field, value) in positive {
+            if value.is_some_and(|value| value == 0 || u32::try_from(value).is_err()) {
+                return Err(Error::Usage {
+                    problem: format!("{field} is {}", value.unwrap_or_default()),
+                    hint: "it must be at least 1 and fit in 32 bits".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn choose_context(asked: Option<usize>, architecture: &Architecture) -> Result<usize> {
+    let Some(asked) = asked else { return Ok(architecture.context.min(DEFAULT_CONTEXT)) };
+    let scaled = architecture.ropes.iter().map(|rope| stretched_context(&rope.scaling)).min().unwrap_or(0);
+    let most = architecture.context.max(scaled);
+    if asked > most {
+        return Err(Error::Usage {
+            problem: format!("a context of {asked} is more than the {most} positions the model was made for"),
+            hint: format!("ask for at most {most}"),
+        });
+    }
+    Ok(asked)
+}
+
+/// The context a scaling of the rotations reaches, where it says so.
+fn stretched_context(scaling: &Scaling) -> usize {
+    match scaling {
+        Scaling::Llama3 { factor, original_context, .. } | Scaling::Yarn { factor, original_context, .. } => {
+            (*original_context as f64 * factor) as usize
+        }
+        Scaling::None | Scaling::Linear { .. } | Scaling::Factors { .. } | Scaling::Long { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_reaches_as_far_as_the_model_or_its_scaling() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/tiny/llama-yarn");
+        let file = ModelFile::open(path.join("model.gguf")).unwrap();
+        let (architecture, _) = Architecture::of(&file).unwrap();
+        // 64 positions, stretched by 4.
+        for made_for in [64, 256] {
+            let architecture = Architecture { context: made_for, ..architecture.clone() };
+            assert_eq!(choose_context(None, &architecture).unwrap(), made_for);
+            assert_eq!(choose_context(Some(256), &architecture).unwrap(), 256);
+            assert_eq!(
+                choose_context(Some(257), &architecture).unwrap_err().hint().unwrap(),
+                "ask for at most 256"
+            );
+        }
+        let long = Architecture { context: 131_072, ..architecture };
+        assert_eq!(choose_context(None, &long).unwrap(), DEFAULT_CONTEXT);
+    }
+}

@@ -1,0 +1,334 @@
+//! One sequence of tokens and its place in the cache: for those who write their own loops.
+//!
+//! A run writes keys and values *beyond* the sequence's length; only a commit makes them part of it. What is never
+//! committed (drafts that were rejected, tokens after a stop, the rest of a run that failed) is simply written over.
+
+use std::sync::Arc;
+
+use akunu_program::select::Sampling;
+use akunu_program::{Batch, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work};
+
+use crate::kv::Tables;
+use crate::model::Model;
+use crate::settings::check_sampling;
+use crate::{Error, Result};
+
+/// A sequence of tokens whose keys and values are in the cache.
+///
+/// ```no_run
+/// use akunu::{Model, Options};
+///
+/// let model = Model::load("model.gguf", &Options::default())?;
+/// let mut sequence = model.sequence()?;
+/// let mut token = sequence.prefill(&[1, 450, 7483])?;
+/// while sequence.position() < 64 {
+///     token = sequence.step(token)?;
+/// }
+/// sequence.rollback(3)?;
+/// # Ok::<(), akunu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Sequence {
+    model: Model,
+    slot: SlotId,
+    /// `[position]`: what was committed.
+    tokens: Vec<u32>,
+    /// What the last run fed beyond that.
+    written: Vec<u32>,
+    /// Leading tokens the backend's slot knows.
+    known: usize,
+    tables: Tables,
+    sampling: Sampling,
+    /// Whether the backend's slot has another sampling.
+    sampling_changed: bool,
+    stop: Arc<StopFlag>,
+    out: Outputs,
+}
+
+/// Stops a sequence's runs from another thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle(Arc<StopFlag>);
+
+impl StopHandle {
+    /// Ends the run that is under way, or the next one, with [`Error::Stopped`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+/// The rows whose outcome is wanted.
+#[derive(Clone, Copy)]
+enum Wanted {
+    None,
+    Last,
+    All,
+}
+
+impl Sequence {
+    pub(crate) fn new(model: &Model) -> Result<Sequence> {
+        let slot = model.engine().free_slots.pop().ok_or_else(|| Error::Usage {
+            problem: "all sequences of the model are in use".to_owned(),
+            hint: "drop one, or load the model with more (Options::sequences)".to_owned(),
+        })?;
+        Ok(Sequence {
+            model: model.clone(),
+            slot,
+            tokens: Vec::with_capacity(model.context()),
+            written: Vec::new(),
+            known: 0,
+            tables: Tables::new(&model.0.groups),
+            sampling: Sampling::GREEDY,
+            // The slot may have belonged to another sequence.
+            sampling_changed: true,
+            stop: Arc::default(),
+            out: Outputs::default(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Tokens in the sequence: the position of the next one.
+    pub fn position(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Tokens that can still be fed.
+    pub fn room(&self) -> usize {
+        self.model.context() - self.tokens.len()
+    }
+
+    /// The tokens.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Sets how tokens are chosen from now on; greedily at first.
+    pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<()> {
+        check_sampling(sampling)?;
+        if self.sampling != *sampling {
+            self.sampling.clone_from(sampling);
+            self.sampling_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Stops runs of this sequence from another thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.stop))
+    }
+
+    /// Feeds tokens of a prompt and asks for nothing.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<()> {
+        self.check_room(tokens.len())?;
+        let batch = self.model.0.rows.len();
+        for chunk in tokens.chunks(batch) {
+            self.run(chunk, Phase::Prompt, Wanted::None, Work::Forward)?;
+            self.commit(chunk.len())?;
+        }
+        Ok(())
+    }
+
+    /// Feeds a prompt and gives the token chosen after it. When stopped, what was fed by then stays.
+    pub fn prefill(&mut self, tokens: &[u32]) -> Result<u32> {
+        if tokens.is_empty() {
+            return Err(Error::Usage {
+                problem: "the prompt is empty".to_owned(),
+                hint: "give it at least one token".to_owned(),
+            });
+        }
+        self.check_room(tokens.len())?;
+        let batch = self.model.0.rows.len();
+        let last = (tokens.len() - 1) / batch * batch;
+        let (tokens, last) = tokens.split_at(last);
+        self.feed(tokens)?;
+        self.run(last, Phase::Prompt, Wanted::Last, Work::Step)?;
+        self.commit(last.len())?;
+        Ok(self.out.tokens[0])
+    }
+
+    /// Feeds one token and gives the token chosen after it.
+    pub fn step(&mut self, token: u32) -> Result<u32> {
+        self.run(&[token], Phase::Decode, Wanted::Last, Work::Step)?;
+        self.commit(1)?;
+        Ok(self.out.tokens[0])
+    }
+
+    /// Feeds `token`, the token chosen after it, and so on, until `n` tokens are chosen, which are given. What was fed
+    /// (`token` and all of those but the last) is not part of the sequence until [`commit`](Self::commit) says how much
+    /// of it is.
+    pub fn chain(&mut self, token: u32, n: usize) -> Result<&[u32]> {
+        if n == 0 {
+            return Ok(&[]);
+        }
+        self.check_room(n)?;
+        self.run(&[token], Phase::Decode, Wanted::Last, Work::Chain(n as u32))?;
+        self.written.extend_from_slice(&self.out.tokens[..n - 1]);
+        Ok(&self.out.tokens)
+    }
+
+    /// Feeds `tokens`, of which all but the first may be guesses, and gives the token chosen after each. Nothing is part
+    /// of the sequence until [`commit`](Self::commit) says how much is.
+    pub fn verify(&mut self, tokens: &[u32]) -> Result<&[u32]> {
+        self.check_outputs(tokens.len())?;
+        self.run(tokens, Phase::Decode, Wanted::All, Work::Step)?;
+        Ok(&self.out.tokens)
+    }
+
+    /// Feeds tokens and gives the logits after each: `[token][vocabulary]`. A prompt's logits may differ from those of
+    /// generated tokens in their last bits, hence the phase.
+    pub fn logits(&mut self, tokens: &[u32], phase: Phase) -> Result<&[f32]> {
+        self.check_outputs(tokens.len())?;
+        self.run(tokens, phase, Wanted::All, Work::Forward)?;
+        self.commit(tokens.len())?;
+        Ok(&self.out.logits)
+    }
+
+    /// Makes the first `n` tokens that the last [`chain`](Self::chain) or [`verify`](Self::verify) fed part of the
+    /// sequence.
+    pub fn commit(&mut self, n: usize) -> Result<()> {
+        let Some(kept) = self.written.get(..n) else {
+            return Err(Error::Usage {
+                problem: format!("{n} tokens cannot be committed: {} were fed", self.written.len()),
+                hint: "commit at most what the last run fed".to_owned(),
+            });
+        };
+        self.tokens.extend_from_slice(kept);
+        // A run told the slot of everything before what it fed.
+        self.known += n;
+        self.written.clear();
+        Ok(())
+    }
+
+    /// Whether [`rollback`](Self::rollback) to `len` is possible: layers with a sliding window forget what lies behind it.
+    pub fn can_roll_back(&self, len: usize) -> bool {
+        len <= self.tokens.len() && self.tables.remembers(len)
+    }
+
+    /// Takes back all tokens from position `len` on.
+    pub fn rollback(&mut self, len: usize) -> Result<()> {
+        if !self.can_roll_back(len) {
+            let (problem, hint) = if len > self.tokens.len() {
+                let problem =
+                    format!("{len} positions cannot be kept: the sequence has {}", self.tokens.len());
+                (problem, "roll back to a smaller length")
+            } else {
+                let problem = format!("the window no longer reaches what lies before position {len}");
+                (problem, "reset the sequence and feed it again")
+            };
+            return Err(Error::Usage { problem, hint: hint.to_owned() });
+        }
+        self.tables.truncate(&mut self.model.engine().pools, len);
+        self.tokens.truncate(len);
+        self.known = self.known.min(len);
+        self.written.clear();
+        Ok(())
+    }
+
+    /// Empties the sequence.
+    pub fn reset(&mut self) {
+        self.tables.clear(&mut self.model.engine().pools);
+        self.tokens.clear();
+        self.written.clear();
+        self.known = 0;
+    }
+
+    /// Keeps as much of the sequence as `tokens` begins with and can be kept, and says how much that is.
+    pub fn keep_common_prefix(&mut self, tokens: &[u32]) -> Result<usize> {
+        let common = self.tokens.iter().zip(tokens).take_while(|(ours, theirs)| ours == theirs).count();
+        if self.can_roll_back(common) {
+            self.rollback(common)?;
+        } else {
+            self.reset();
+        }
+        Ok(self.tokens.len())
+    }
+
+    /// A second sequence with the same tokens, sampling and cache contents. Nothing is copied before one of them writes.
+    pub fn fork(&mut self) -> Result<Sequence> {
+        if !self.tables.copies().is_empty() {
+            self.run(&[], Phase::Decode, Wanted::None, Work::Forward)?;
+        }
+        let mut fork = Sequence::new(&self.model)?;
+        fork.tables = self.tables.fork(&mut self.model.engine().pools, self.tokens.len());
+        fork.tokens.extend_from_slice(&self.tokens);
+        fork.sampling.clone_from(&self.sampling);
+        Ok(fork)
+    }
+
+    /// Feeds `tokens` after the committed ones.
+    fn run(&mut self, tokens: &[u32], phase: Phase, wanted: Wanted, work: Work) -> Result<()> {
+        self.written.clear();
+        let Model(model) = &self.model;
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= model.vocabulary) {
+            return Err(Error::Usage {
+                problem: format!("there is no token {token}"),
+                hint: format!("the model's vocabulary has {} tokens, numbered from 0", model.vocabulary),
+            });
+        }
+        let len = self.tokens.len();
+        let rows = if let Work::Chain(n) = work { n as usize } else { tokens.len() };
+        self.check_room(rows)?;
+        let outputs = match wanted {
+            Wanted::None => &[],
+            Wanted::Last => &model.rows[tokens.len().saturating_sub(1)..tokens.len()],
+            Wanted::All => &model.rows[..tokens.len()],
+        };
+        let span = Span { slot: self.slot, start: len as u32, rows: tokens.len() as u32, phase };
+        let spans = if tokens.is_empty() { &[] } else { std::slice::from_ref(&span) };
+
+        let engine = &mut *self.model.engine();
+        self.tables.forget_before_window(&mut engine.pools, len);
+        self.tables.reserve(&mut engine.pools, len, len + rows)?;
+        let mut edits = Vec::new();
+        self.tables.edits(self.slot, &mut edits);
+        if self.known < len {
+            let tokens = &self.tokens[self.known..];
+            edits.push(SlotEdit::Tokens { slot: self.slot, at: self.known as u32, tokens });
+        }
+        if self.sampling_changed {
+            edits.push(SlotEdit::Sampling { slot: self.slot, sampling: self.sampling.clone() });
+        }
+        let batch = Batch { edits: &edits, copies: self.tables.copies(), spans, tokens, outputs };
+        let result = engine.executable.run(&batch, work, &self.stop, &mut self.out);
+        if matches!(result, Ok(()) | Err(akunu_program::Error::Stopped)) {
+            // Edits and copies come before anything a stop can end.
+            self.tables.settle(&mut engine.pools);
+            self.known = len;
+            self.sampling_changed = false;
+        }
+        if matches!(result, Err(akunu_program::Error::Stopped)) {
+            self.stop.clear();
+            return Err(Error::Stopped);
+        }
+        result?;
+        self.written.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    fn check_room(&self, tokens: usize) -> Result<()> {
+        let (tokens, context) = (self.tokens.len() + tokens, self.model.context());
+        if tokens > context { Err(Error::TooLong { tokens, context }) } else { Ok(()) }
+    }
+
+    fn check_outputs(&self, rows: usize) -> Result<()> {
+        let most = self.model.0.outputs;
+        if rows == 0 || rows > most {
+            return Err(Error::Usage {
+                problem: format!("{rows} rows of output were asked for"),
+                hint: format!("ask for 1 to {most} at a time (Options::outputs)"),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        let mut engine = self.model.engine();
+        self.tables.clear(&mut engine.pools);
+        engine.free_slots.push(self.slot);
+    }
+}

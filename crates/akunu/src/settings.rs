@@ -1,0 +1,32 @@
+//! How text is generated.
+
+use akunu_program::select::Sampling;
+
+use crate::{Error, Result};
+
+/// Refuses parameters that have no meaning.
+pub(crate) fn check_sampling(sampling: &Sampling) -> Result<()> {
+    let s = sampling;
+    let checks = [
+        ("temperature", s.temperature, s.temperature >= 0.0, "0 (greedy) or more"),
+        ("top-p", s.top_p, s.top_p > 0.0 && s.top_p <= 1.0, "more than 0 and at most 1"),
+        ("min-p", s.min_p, (0.0..=1.0).contains(&s.min_p), "from 0 to 1"),
+        ("repeat penalty", s.repeat_penalty, s.repeat_penalty > 0.0, "more than 0"),
+        ("frequency penalty", s.frequency_penalty, true, "a number"),
+        ("presence penalty", s.presence_penalty, true, "a number"),
+    ];
+    for (name, value, fits, range) in checks {
+        if !fits || !value.is_finite() {
+            let problem = format!("a {name} of {value} has no meaning");
+            return Err(Error::Usage { problem, hint: format!("it must be {range}") });
+        }
+    }
+    if let Some((token, _)) = s.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
+        let problem = format!("the logit bias of token {token} is not a number");
+        return Err(Error::Usage {
+            problem,
+            hint: "give a number, or an infinity to forbid or force it".to_owned(),
+        });
+    }
+    Ok(())
+}

@@ -6,7 +6,7 @@
 // and weights stay as the file has them (no repacking, no AMX), so that what remains is llama.cpp's plain arithmetic. To build it against
 // a static build of llama.cpp in LLAMA/build:
 //
-//     g++ -O1 -std=c++17 -I LLAMA/include -I LLAMA/ggml/include llama_logits.cpp -o llama_logits -fopenmp -ldl -lpthread \
+//     g++ -O1 -std=c++17 -I LLAMA/include -I LLAMA/ggml/include llama_logits.cpp -o llama_logits -fopenmp -ldl -lpthread
 //         LLAMA/build/src/libllama.a LLAMA/build/ggml/src/libggml.a LLAMA/build/ggml/src/libggml-cpu.a LLAMA/build/ggml/src/libggml-base.a
 
 #include "llama.h"

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use akunu::hub::{Hub, Progress};
 use akunu::{Error, Result};
 
-use crate::progress::Meter;
+use crate::progress::{self, Meter};
 use crate::stop;
 
 /// `[MODEL]` or `-m MODEL`.
@@ -31,7 +31,10 @@ impl ModelArgument {
 pub fn locate(model: &str) -> Result<PathBuf> {
     let hub = Hub::from_env()?;
     match hub.resolve(model) {
-        Err(Error::NotPulled { .. }) => pull(&hub, model),
+        Err(Error::NotPulled { .. }) => {
+            progress::line(&format!("{model} is not on this machine yet"));
+            pull(&hub, model)
+        }
         found => found,
     }
 }
@@ -47,10 +50,7 @@ pub fn pull(hub: &Hub, name: &str) -> Result<PathBuf> {
         }
         stop::asked()
     });
-    match &pulled {
-        Ok(path) => meter.finish(&format!("{name} is at {}", path.display())),
-        Err(_) => meter.clear(),
-    }
+    meter.clear();
     pulled
 }
 

@@ -56,12 +56,6 @@ impl Meter {
         }
     }
 
-    /// Takes the bar away and leaves one line.
-    pub fn finish(self, text: &str) {
-        self.clear();
-        line(text);
-    }
-
     /// Takes the bar away.
     pub fn clear(self) {
         if let Some(bar) = self.bar {

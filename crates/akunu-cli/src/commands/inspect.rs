@@ -99,7 +99,8 @@ fn network(out: &mut Out, summary: &Summary) -> Result<()> {
     optional(out, "embedding", amount(shape.embedding_length).as_deref())?;
     optional(out, "feed-forward", amount(shape.feed_forward_length).as_deref())?;
     if let Some(heads) = shape.heads {
-        let kv = shape.kv_heads.map(|kv| format!(", {kv} for keys and values")).unwrap_or_default();
+        let shared = shape.kv_heads.filter(|&kv| kv != heads);
+        let kv = shared.map(|kv| format!(", {kv} for keys and values")).unwrap_or_default();
         let dim = shape.head_dim.map(|dim| format!(", {dim} wide")).unwrap_or_default();
         row(out, "heads", &format!("{heads}{kv}{dim}"))?;
     }
@@ -187,14 +188,19 @@ fn memory(out: &mut Out, summary: &Summary) -> Result<()> {
     let Some(memory) = &summary.memory else { return Ok(()) };
     section(out, &format!("Memory at {} tokens of context", grouped(memory.context)))?;
     let known = |value: Option<u64>| value.map_or_else(|| "not known".to_owned(), bytes);
-    let line = |out: &mut Out, name: &str, value: String, note: &str| {
-        writeln!(out, "  {name:NAMES$}{value:>10}  {FAINT}{note}{FAINT:#}")
+    let cache = match memory.kv_cache {
+        Some(0) => format!("{:>10}", "none"),
+        size => format!("{:>10}  {FAINT}F16{FAINT:#}", known(size)),
     };
-    line(out, "weights", bytes(memory.weights), "")?;
-    line(out, "key-value cache", known(memory.kv_cache), "F16")?;
-    line(out, "scratch", known(memory.scratch), &format!("estimate, {SCRATCH_ROWS} rows at once"))?;
-    line(out, "total", known(memory.total), "")?;
-    Ok(())
+    row(out, "weights", &format!("{:>10}", bytes(memory.weights)))?;
+    writeln!(out, "  {:NAMES$}{cache}", "key-value cache")?;
+    let scratch = known(memory.scratch);
+    writeln!(
+        out,
+        "  {:NAMES$}{scratch:>10}  {FAINT}estimate, {SCRATCH_ROWS} rows at once{FAINT:#}",
+        "scratch"
+    )?;
+    row(out, "total", &format!("{:>10}", known(memory.total)))
 }
 
 fn metadata(out: &mut Out, summary: &Summary) -> Result<()> {

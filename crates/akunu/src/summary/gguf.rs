@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use akunu_format::gguf::{Array, FromValue, Gguf, Metadata, Value};
 use serde_json::{Map, json};
 
-use super::memory::{LayerCache, MAX_LAYERS};
-use super::{Rope, RopeScaling, SlidingWindow, SpecialToken, Summary, TemplateSummary, TokenizerSummary};
+use super::memory::{LayerCache, MAX_LAYERS, Span};
+use super::{
+    Rope, RopeScaling, SlidingWindow, SpecialToken, Summary, TemplateSummary, TokenizerSummary,
+    periodic_windows,
+};
 use crate::Result;
 
 /// Lists longer than this are abbreviated in the metadata.
@@ -113,8 +116,7 @@ impl<'a> Facts<'a> {
             let known = WINDOW_PATTERNS.iter().find(|(family, _)| Some(*family) == self.prefix);
             known.map(|(_, period)| *period)
         })?;
-        let is_local = |layer: u64| period == 0 || layer % period < period - 1;
-        Some((size, (0..layers).map(is_local).collect()))
+        Some((size, periodic_windows(layers, period)))
     }
 
     fn cache(
@@ -136,7 +138,7 @@ impl<'a> Facts<'a> {
                 let is_local = window.is_some_and(|(_, each)| each.get(layer) == Some(&true));
                 Some(LayerCache {
                     elements: kv_heads.of(layer)?.checked_mul(key.checked_add(value)?)?,
-                    window: window.filter(|_| is_local).map(|(size, _)| *size),
+                    span: window.filter(|_| is_local).map_or(Span::Context, |(size, _)| Span::Window(*size)),
                 })
             })
             .collect()
@@ -192,7 +194,7 @@ impl<'a> Facts<'a> {
                 .iter()
                 .filter_map(|(key, _)| Some(key.strip_prefix("tokenizer.chat_template.")?.to_owned())),
         );
-        Some(TemplateSummary { names, length: first.chars().count() })
+        Some(TemplateSummary::new(names, first))
     }
 }
 

@@ -33,13 +33,34 @@ pub struct Memory {
     pub total: Option<u64>,
 }
 
-/// What one layer keeps for each position.
+/// What one layer keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LayerCache {
-    /// Elements of keys and values together, over all heads.
+    /// Elements of keys and values together for one position, over all heads.
     pub elements: u64,
-    /// Positions after which it forgets.
-    pub window: Option<u64>,
+    /// How many positions.
+    pub span: Span,
+}
+
+/// How many positions a layer remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// All of the context.
+    Context,
+    /// The last so many.
+    Window(u64),
+    /// Those of the encoder, however long the context.
+    Encoder(u64),
+}
+
+impl Span {
+    fn positions(self, context: u64) -> u64 {
+        match self {
+            Span::Context => context,
+            Span::Window(window) => window.min(context),
+            Span::Encoder(positions) => positions,
+        }
+    }
 }
 
 impl Memory {
@@ -56,8 +77,7 @@ impl Memory {
 
 fn cache_bytes(layers: &[LayerCache], context: u64) -> Option<u64> {
     layers.iter().try_fold(0_u64, |sum, layer| {
-        let positions = layer.window.unwrap_or(context).min(context);
-        let held = positions.checked_next_multiple_of(BLOCK_POSITIONS)?;
+        let held = layer.span.positions(context).checked_next_multiple_of(BLOCK_POSITIONS)?;
         sum.checked_add(held.checked_mul(layer.elements)?.checked_mul(CACHE_ELEMENT)?)
     })
 }
@@ -82,8 +102,8 @@ mod tests {
 
     #[test]
     fn window_layers_hold_no_more_than_their_window() {
-        let global = LayerCache { elements: 512, window: None };
-        let local = LayerCache { elements: 512, window: Some(500) };
+        let global = LayerCache { elements: 512, span: Span::Context };
+        let local = LayerCache { elements: 512, span: Span::Window(500) };
         let layers = [global, local];
         assert_eq!(cache_bytes(&layers, 4096), Some((4096 + 512) * 512 * 2));
         assert_eq!(cache_bytes(&layers, 100), Some(2 * 128 * 512 * 2));
@@ -91,7 +111,7 @@ mod tests {
 
     #[test]
     fn absurd_numbers_give_no_estimate_rather_than_a_wrong_one() {
-        let layer = LayerCache { elements: u64::MAX / 4, window: None };
+        let layer = LayerCache { elements: u64::MAX / 4, span: Span::Context };
         assert_eq!(cache_bytes(std::slice::from_ref(&layer), 4096), None);
         assert_eq!(cache_bytes(&[LayerCache { elements: 1, ..layer }], u64::MAX), None);
     }

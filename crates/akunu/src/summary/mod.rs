@@ -3,8 +3,11 @@
 //! Everything here degrades: a fact the file does not state is `None`, an architecture nobody knows is still listed by
 //! its tensors, and a file that holds only a vocabulary has a tokenizer and nothing else.
 
+mod checkpoint;
 mod gguf;
 mod memory;
+mod tokenizer_files;
+mod whisper;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -191,8 +194,38 @@ pub struct SpecialToken {
 pub struct TemplateSummary {
     /// The names of all templates in the file; the first is used unless another is asked for.
     pub names: Vec<String>,
-    /// Characters of the first.
+    /// The convention the first one follows, by the marks it sets around a turn.
+    pub style: Option<&'static str>,
+    /// Whether the first one has a place for tools.
+    pub tools: bool,
+    /// Characters of the first one.
     pub length: usize,
+}
+
+/// Conventions and the marks that give them away, the more telling first.
+const STYLES: [(&str, &[&str]); 10] = [
+    ("chatml", &["<|im_start|>"]),
+    ("llama3", &["<|start_header_id|>"]),
+    ("gemma", &["<start_of_turn>"]),
+    ("harmony", &["<|start|>", "<|channel|>"]),
+    ("deepseek", &["<\u{ff5c}Assistant\u{ff5c}>"]),
+    ("command-r", &["<|START_OF_TURN_TOKEN|>"]),
+    ("granite", &["<|start_of_role|>"]),
+    ("phi3", &["<|assistant|>", "<|end|>"]),
+    ("llama2", &["[INST]", "<<SYS>>"]),
+    ("mistral", &["[INST]"]),
+];
+
+impl TemplateSummary {
+    fn new(names: Vec<String>, first: &str) -> Self {
+        let follows = |(_, marks): &&(&str, &[&str])| marks.iter().all(|mark| first.contains(mark));
+        TemplateSummary {
+            names,
+            style: STYLES.iter().find(follows).map(|(name, _)| *name),
+            tools: first.contains("tools"),
+            length: first.chars().count(),
+        }
+    }
 }
 
 impl Summary {
@@ -203,7 +236,8 @@ impl Summary {
         summary.add_tensors(model);
         let cache = match model {
             ModelFile::Gguf(file) => gguf::describe(file, &mut summary)?,
-            _ => None,
+            ModelFile::Checkpoint(checkpoint) => checkpoint::describe(checkpoint, &mut summary)?,
+            ModelFile::WhisperGgml(file) => Some(whisper::describe(file, &mut summary)?),
         };
         if !summary.tensors.is_empty() {
             let context = context.unwrap_or_else(|| {
@@ -254,4 +288,9 @@ impl Summary {
         }
         Ok(())
     }
+}
+
+/// For each layer whether it has a window, where every `period`-th layer is global (and none is when that is 0).
+fn periodic_windows(layers: u64, period: u64) -> Vec<bool> {
+    (0..layers).map(|layer| period == 0 || layer % period < period - 1).collect()
 }

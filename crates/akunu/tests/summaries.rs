@@ -1,0 +1,68 @@
+//! Summaries of real models, against what independent readers say of them (scripts/oracle/summaries.py).
+
+#![allow(clippy::unwrap_used)] // in helpers too: a failure is the test's
+
+use std::path::{Path, PathBuf};
+
+use akunu::Summary;
+use akunu_format::ModelFile;
+use serde_json::Value;
+
+fn test_data() -> PathBuf {
+    let folder = std::env::var_os("AKUNU_TEST_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
+    assert!(folder.is_dir(), "{} is missing: run scripts/fetch-test-data", folder.display());
+    folder
+}
+
+fn summary(path: &str) -> Summary {
+    Summary::of(&ModelFile::open(test_data().join(path)).unwrap(), None).unwrap()
+}
+
+#[test]
+fn parameters_and_dtypes_are_what_other_readers_count() {
+    let expected: Value = serde_json::from_str(include_str!("fixtures/summaries.json")).unwrap();
+    for (path, expected) in expected.as_object().unwrap() {
+        let found = summary(path);
+        assert_eq!(found.parameters, expected["parameters"], "{path}");
+        let dtypes = expected["dtypes"].as_object().unwrap();
+        assert_eq!(found.dtypes.len(), dtypes.len(), "{path}");
+        for share in &found.dtypes {
+            let expected = &dtypes[&share.dtype];
+            assert_eq!(share.tensors, expected["tensors"], "{path} {}", share.dtype);
+            assert_eq!(share.parameters, expected["parameters"], "{path} {}", share.dtype);
+            assert_eq!(share.bytes, expected["bytes"], "{path} {}", share.dtype);
+        }
+    }
+}
+
+#[test]
+fn the_default_models_are_described_in_full() {
+    let smollm2 = summary("models/smollm2.gguf");
+    assert_eq!(smollm2.architecture.as_deref(), Some("llama"));
+    assert_eq!(smollm2.chat_template.unwrap().style, Some("chatml"));
+    assert_eq!(smollm2.tokenizer.unwrap().special["eos"].text.as_deref(), Some("<|im_end|>"));
+    // 30 layers, 3 heads of 64 for keys and for values, 4096 positions, two bytes each.
+    assert_eq!(smollm2.memory.unwrap().kv_cache, Some(30 * 3 * 2 * 64 * 4096 * 2));
+
+    let minilm = summary("models/minilm");
+    assert_eq!((minilm.architecture.as_deref(), minilm.shape.layers), (Some("bert"), Some(6)));
+    assert_eq!(minilm.tokenizer.unwrap().special["cls"].id, 101);
+    assert_eq!(minilm.memory.unwrap().kv_cache, Some(0));
+
+    let whisper = summary("models/whisper-tiny.bin");
+    assert_eq!((whisper.architecture.as_deref(), whisper.shape.layers), (Some("whisper"), Some(4)));
+    assert_eq!(whisper.shape.encoder.unwrap().context_length, 1500);
+}
+
+#[test]
+fn files_with_a_vocabulary_alone_have_a_tokenizer_and_no_memory() {
+    for entry in std::fs::read_dir(test_data().join("vocab")).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            let found = Summary::of(&ModelFile::open(&path).unwrap(), None).unwrap();
+            assert!(found.tokenizer.unwrap().vocabulary_size > 1000, "{}", path.display());
+            assert_eq!((found.memory, found.parameters), (None, 0), "{}", path.display());
+        }
+    }
+}

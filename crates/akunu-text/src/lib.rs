@@ -1,7 +1,7 @@
 //! Text in and out of a model: tokenizers, chat templates, streaming detokenisation and stop strings.
 //!
-//! A conversation becomes [`Segment`]s of text that say which of them may hold special tokens; tokens become
-//! text again through a [`Detokenizer`], which never shows half a character, and [`StopStrings`], which ends an
+//! A conversation becomes [`Segment`]s of text that say which of them may hold special tokens; a [`Tokenizer`], built
+//! from whatever the model file carries, turns them into token ids ([`tokenizer`] shows how); tokens become text again through a [`Detokenizer`], which never shows half a character, and [`StopStrings`], which ends an
 //! answer at a given string however the tokens cut it.
 //!
 //! ```
@@ -24,7 +24,9 @@
 mod segment;
 mod stop;
 mod stream;
+pub mod tokenizer;
 
 pub use segment::Segment;
 pub use stop::{EmptyStopString, StopStrings};
 pub use stream::{Detokenizer, Utf8Stream};
+pub use tokenizer::Tokenizer;

@@ -3,7 +3,7 @@
 /// A stretch of prompt text with one origin.
 ///
 /// Chat templates produce segments, tokenizers consume them: a string such as `<|im_end|>` becomes a special
-/// token only inside a trusted segment, and never across the border of two segments.
+/// token only where all of it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
     /// The text itself.

@@ -1,0 +1,231 @@
+//! The components of `tokenizer.json` in terms of this crate's pipeline.
+
+use super::FILE;
+use super::schema;
+use crate::tokenizer::bpe::SPACE_MARK;
+use crate::tokenizer::error::{Result, TokenizerError};
+use crate::tokenizer::families;
+use crate::tokenizer::normalize::{BertNormalizer, Normalizer};
+use crate::tokenizer::pattern::Pattern;
+use crate::tokenizer::pretokenize::{Behavior, Matcher, PrependScheme, Step};
+use crate::tokenizer::vocab::TokenId;
+
+fn unsupported<T>(what: impl Into<String>) -> Result<T> {
+    Err(TokenizerError::unsupported(format!("{FILE}: {}", what.into())))
+}
+
+fn matcher(pattern: schema::Pattern) -> Result<Matcher> {
+    Ok(match pattern {
+        schema::Pattern::String(text) => Matcher::Literal(text),
+        schema::Pattern::Regex(pattern) => Matcher::Pattern(Pattern::new(&pattern)?),
+    })
+}
+
+/// The steps of a normalizer, nested sequences in a row.
+pub(super) fn normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normalizer>> {
+    use schema::Normalizer as Json;
+    Ok(vec![match normalizer {
+        Json::Sequence { normalizers: list } => {
+            let lists: Vec<_> = list.into_iter().map(normalizers).collect::<Result<_>>()?;
+            return Ok(lists.into_iter().flatten().collect());
+        }
+        Json::Nfc => Normalizer::Nfc,
+        Json::Nfd => Normalizer::Nfd,
+        Json::Nfkc => Normalizer::Nfkc,
+        Json::Nfkd => Normalizer::Nfkd,
+        Json::Lowercase => Normalizer::Lowercase,
+        Json::StripAccents => Normalizer::StripAccents,
+        Json::Strip { strip_left, strip_right } => Normalizer::Strip { left: strip_left, right: strip_right },
+        Json::Replace { pattern, content } => {
+            Normalizer::Replace { pattern: matcher(pattern)?, with: content }
+        }
+        Json::Prepend { prepend } => Normalizer::Prepend(prepend),
+        Json::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+            let strip_accents = strip_accents.unwrap_or(lowercase);
+            Normalizer::Bert(BertNormalizer::new(clean_text, handle_chinese_chars, strip_accents, lowercase))
+        }
+    }])
+}
+
+/// How text is cut into words.
+#[derive(Default)]
+pub(super) struct Cutting {
+    pub steps: Vec<Step>,
+    /// The vocabulary is written in the alphabet of bytes.
+    pub byte_level: bool,
+}
+
+pub(super) fn steps(pre_tokenizer: schema::PreTokenizer) -> Result<Cutting> {
+    let mut cutting = Cutting::default();
+    cutting.add(pre_tokenizer)?;
+    Ok(cutting)
+}
+
+impl Cutting {
+    fn add(&mut self, pre_tokenizer: schema::PreTokenizer) -> Result<()> {
+        use schema::PreTokenizer as Json;
+        let step = match pre_tokenizer {
+            Json::Sequence { pretokenizers } => {
+                return pretokenizers.into_iter().try_for_each(|pre_tokenizer| self.add(pre_tokenizer));
+            }
+            Json::Digits { individual_digits } => Step::digits(individual_digits),
+            // Digits are the same in the alphabet of bytes, and those of its other characters that count as digits
+            // belong to no piece with anything else: cutting the text itself has the same result.
+            Json::Split { pattern: schema::Pattern::Regex(pattern), behavior, invert }
+                if self.byte_level && pattern == "[0-9][0-9][0-9]" =>
+            {
+                Step::Split { matcher: Matcher::Pattern(Pattern::new(&pattern)?), behavior, invert }
+            }
+            _ if self.byte_level => return unsupported("a pre_tokenizer after \"ByteLevel\""),
+            Json::ByteLevel { add_prefix_space, use_regex } => {
+                self.byte_level = true;
+                if add_prefix_space {
+                    self.steps.push(Step::PrefixSpace);
+                }
+                if !use_regex {
+                    return Ok(());
+                }
+                Step::split(Matcher::Pattern(Pattern::new(families::GPT2)?), Behavior::Isolated)
+            }
+            Json::Split { pattern, behavior, invert } => {
+                Step::Split { matcher: matcher(pattern)?, behavior, invert }
+            }
+            Json::Punctuation { behavior } => Step::punctuation(behavior.unwrap_or(Behavior::Isolated)),
+            Json::WhitespaceSplit => Step::split(Matcher::Whitespace, Behavior::Removed),
+            Json::Whitespace => {
+                let matcher = Matcher::Pattern(Pattern::new(r"\w+|[^\w\s]+")?);
+                Step::Split { matcher, behavior: Behavior::Removed, invert: true }
+            }
+            Json::Bert => {
+                self.steps.extend(Step::bert());
+                return Ok(());
+            }
+            Json::Metaspace { replacement, prepend_scheme, add_prefix_space, split } => Step::Metaspace {
+                mark: replacement,
+                prepend: schema::scheme(prepend_scheme, add_prefix_space),
+                split,
+            },
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+}
+
+/// The tokens before and after a text.
+#[derive(Default)]
+pub(super) struct Ends {
+    pub prefix: Vec<TokenId>,
+    pub suffix: Vec<TokenId>,
+}
+
+pub(super) fn ends(post_processor: schema::PostProcessor) -> Result<Ends> {
+    use schema::PostProcessor as Json;
+    let mut ends = Ends::default();
+    match post_processor {
+        Json::ByteLevel => {}
+        Json::Sequence { processors } => {
+            for Ends { mut prefix, suffix } in
+                processors.into_iter().map(self::ends).collect::<Result<Vec<_>>>()?
+            {
+                prefix.append(&mut ends.prefix);
+                ends.prefix = prefix;
+                ends.suffix.extend(suffix);
+            }
+        }
+        Json::BertProcessing { sep, cls } | Json::RobertaProcessing { sep, cls } => {
+            ends.prefix.push(cls.1);
+            ends.suffix.push(sep.1);
+        }
+        Json::TemplateProcessing { single, special_tokens } => {
+            let mut sequences = 0;
+            for piece in single {
+                let schema::TemplatePiece::SpecialToken { id } = piece else {
+                    sequences += 1;
+                    continue;
+                };
+                let field = || format!("{FILE}: post_processor.special_tokens");
+                let token = special_tokens
+                    .get(&id)
+                    .ok_or_else(|| TokenizerError::invalid(field(), format!("{id:?} is missing")))?;
+                if sequences == 0 { &mut ends.prefix } else { &mut ends.suffix }.extend(&token.ids);
+            }
+            if sequences != 1 {
+                return unsupported(format!("a post_processor that has the text {sequences} times"));
+            }
+        }
+    }
+    Ok(ends)
+}
+
+/// How tokens become text.
+pub(super) enum Decoding {
+    /// The pieces are the text's bytes.
+    Bytes,
+    /// The pieces have marks for spaces.
+    Marks { strips_leading_space: bool },
+    /// The pieces are words with spaces between them, except where they begin with the prefix.
+    Words { prefix: String, cleanup: bool },
+}
+
+impl Default for Decoding {
+    fn default() -> Self {
+        Self::Words { prefix: String::new(), cleanup: false }
+    }
+}
+
+impl Decoding {
+    pub fn strips_leading_space(&self) -> bool {
+        match self {
+            Self::Bytes => false,
+            Self::Marks { strips_leading_space } => *strips_leading_space,
+            Self::Words { .. } => true,
+        }
+    }
+}
+
+pub(super) fn decoding(decoder: schema::Decoder) -> Result<Decoding> {
+    use schema::Decoder as Json;
+    let marks = |strips_leading_space| Ok(Decoding::Marks { strips_leading_space });
+    let is_mark = |mark: char| SPACE_MARK.starts_with(mark);
+    match decoder {
+        Json::ByteLevel => Ok(Decoding::Bytes),
+        Json::WordPiece { prefix, cleanup } => Ok(Decoding::Words { prefix, cleanup }),
+        Json::Metaspace { replacement, prepend_scheme, add_prefix_space } if is_mark(replacement) => {
+            marks(schema::scheme(prepend_scheme, add_prefix_space) != PrependScheme::Never)
+        }
+        Json::Sequence { decoders } => {
+            let (mut marked, mut strips) = (false, false);
+            for decoder in decoders {
+                match decoder {
+                    Json::Replace { pattern: schema::Pattern::String(pattern), content }
+                        if pattern == SPACE_MARK && content == " " =>
+                    {
+                        marked = true;
+                    }
+                    Json::ByteFallback | Json::Fuse => {}
+                    Json::Strip { content: ' ', start: 1, stop: 0 } => strips = true,
+                    alone @ (Json::ByteLevel | Json::WordPiece { .. } | Json::Metaspace { .. }) => {
+                        return decoding(alone);
+                    }
+                    other => return unsupported(format!("decoder {}", name(&other))),
+                }
+            }
+            if marked { marks(strips) } else { unsupported("a decoder \"Sequence\" without \"Replace\"") }
+        }
+        other => unsupported(format!("decoder {} alone", name(&other))),
+    }
+}
+
+fn name(decoder: &schema::Decoder) -> &'static str {
+    use schema::Decoder as Json;
+    match decoder {
+        Json::Sequence { .. } => "\"Sequence\"",
+        Json::ByteLevel => "\"ByteLevel\"",
+        Json::ByteFallback => "\"ByteFallback\"",
+        Json::Fuse => "\"Fuse\"",
+        Json::Replace { .. } => "\"Replace\"",
+        Json::Strip { .. } => "\"Strip\"",
+        Json::Metaspace { .. } => "\"Metaspace\"",
+        Json::WordPiece { .. } => "\"WordPiece\"",
+    }
+}

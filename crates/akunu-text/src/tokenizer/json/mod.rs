@@ -1,0 +1,364 @@
+//! Hugging Face's `tokenizer.json`, with what `tokenizer_config.json` and `generation_config.json` add to it.
+
+mod components;
+mod schema;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use components::{Decoding, Ends};
+use schema::{Config, Generation, Merge, Vocab};
+
+use super::added::{AddedToken, AddedTokens};
+use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
+use super::error::{Result, TokenizerError};
+use super::special::{Roles, end_ids, is_special};
+use super::vocab::{Join, NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
+use super::wordpiece::WordPiece;
+use super::{Model, Parts, Tokenizer, Vocabulary, byte_level, shown};
+
+const FILE: &str = "tokenizer.json";
+const CONFIG: &str = "tokenizer_config.json";
+const GENERATION: &str = "generation_config.json";
+
+impl Tokenizer {
+    /// The tokenizer a `tokenizer.json` describes. A component that is not known is refused by name.
+    ///
+    /// `config` is the text of `tokenizer_config.json`, `generation` that of `generation_config.json`: they name the
+    /// tokens that begin and end sequences.
+    pub fn from_json(tokenizer: &str, config: Option<&str>, generation: Option<&str>) -> Result<Self> {
+        let parse = |source, file| TokenizerError::Json { file, source };
+        let file = serde_json::from_str(tokenizer).map_err(|error| parse(error, FILE))?;
+        let config = config.map(serde_json::from_str).transpose().map_err(|error| parse(error, CONFIG))?;
+        let generation =
+            generation.map(serde_json::from_str).transpose().map_err(|error| parse(error, GENERATION))?;
+        build(file, &config.unwrap_or_default(), &generation.unwrap_or_default())
+    }
+
+    /// The tokenizer in a Hugging Face model directory.
+    pub fn from_dir(directory: impl AsRef<Path>) -> Result<Self> {
+        let read = |name: &str| {
+            let path = directory.as_ref().join(name);
+            std::fs::read_to_string(&path)
+                .map_err(|source| TokenizerError::Io { path: path.display().to_string(), source })
+        };
+        let optional = |name: &str| match read(name) {
+            Err(TokenizerError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            other => other.map(Some),
+        };
+        let (config, generation) = (optional(CONFIG)?, optional(GENERATION)?);
+        Self::from_json(&read(FILE)?, config.as_deref(), generation.as_deref())
+    }
+}
+
+fn build(file: schema::File, config: &Config, generation: &Generation) -> Result<Tokenizer> {
+    let normalizers = file.normalizer.map(components::normalizers).transpose()?.unwrap_or_default();
+    let cutting = file.pre_tokenizer.map(components::steps).transpose()?.unwrap_or_default();
+    let decoding = file.decoder.map_or(Ok(Decoding::default()), components::decoding)?;
+    let ends = file.post_processor.map_or(Ok(Ends::default()), components::ends)?;
+
+    let Vocab::Ids(pieces) = &file.model.vocab else {
+        let kind = file.model.kind.as_deref().unwrap_or("Unigram");
+        return Err(TokenizerError::unsupported(format!("{FILE}: model \"{kind}\"")));
+    };
+    let mut tokens = Tokens::new(pieces, &file.added_tokens)?;
+    tokens.set_kinds(&file.model, &file.added_tokens);
+    let roles = roles(config, generation, &tokens, &ends, &file.model)?;
+    let end_ids = end_ids(&roles, |text| tokens.find(text));
+    for &id in &end_ids {
+        tokens.kinds[id as usize] = TokenKind::Control;
+    }
+    let vocabulary = tokens.vocabulary(cutting.byte_level)?;
+    let model = match file.model.kind.as_deref() {
+        Some("BPE") => bpe(&file.model, &tokens, &vocabulary, cutting.byte_level)?,
+        // Files from before models had types.
+        None if file.model.merges.is_some() => bpe(&file.model, &tokens, &vocabulary, cutting.byte_level)?,
+        Some("WordPiece") => wordpiece(&file.model, &tokens)?,
+        Some(other) => return Err(TokenizerError::unsupported(format!("{FILE}: model \"{other}\""))),
+        None => return Err(TokenizerError::missing(format!("{FILE}: model.type"))),
+    };
+    let shown = match &decoding {
+        Decoding::Bytes => None,
+        Decoding::Marks { .. } => Some(shown::with_spaces(&vocabulary)?),
+        Decoding::Words { prefix, cleanup } => Some(shown::as_words(&vocabulary, prefix, *cleanup)?),
+    };
+
+    let (mut added, mut added_normalized) = (Vec::new(), Vec::new());
+    for token in &file.added_tokens {
+        let special = is_special(tokens.kinds[token.id as usize], &token.content);
+        let normalized = token.normalized.unwrap_or(!token.special) && !normalizers.is_empty();
+        let text = if normalized {
+            normalizers.iter().fold(token.content.as_ref().into(), |text, step| step.apply(text)).into_owned()
+        } else {
+            token.content.clone().into_owned()
+        };
+        let list = if normalized { &mut added_normalized } else { &mut added };
+        let (lstrip, rstrip, single_word) = (token.lstrip, token.rstrip, token.single_word);
+        list.push(AddedToken { lstrip, rstrip, single_word, ..AddedToken::new(token.id, text, special) });
+    }
+
+    let Ends { mut prefix, mut suffix } = ends;
+    tokens.check(&prefix, "post_processor")?;
+    tokens.check(&suffix, "post_processor")?;
+    frame(&mut prefix, config.add_bos_token, roles.bos, "bos_token")?;
+    frame(&mut suffix, config.add_eos_token, roles.eos, "eos_token")?;
+    Ok(Tokenizer::new(Parts {
+        shown,
+        added: AddedTokens::new(added)?,
+        added_normalized: AddedTokens::new(added_normalized)?,
+        normalizers,
+        steps: cutting.steps,
+        model,
+        prefix,
+        suffix,
+        strips_leading_space: decoding.strips_leading_space(),
+        roles,
+        end_ids,
+        vocabulary,
+    }))
+}
+
+/// What the configuration says about a token before or after the text overrules the post-processor.
+fn frame(ids: &mut Vec<TokenId>, wanted: Option<bool>, id: Option<TokenId>, name: &str) -> Result<()> {
+    match (wanted, id) {
+        (None, _) => {}
+        (Some(true), None) => return Err(TokenizerError::missing(format!("{CONFIG}: {name}"))),
+        (Some(true), Some(id)) if !ids.contains(&id) => ids.push(id),
+        (Some(false), Some(id)) => ids.retain(|&other| other != id),
+        (Some(_), _) => {}
+    }
+    Ok(())
+}
+
+/// The texts and kinds of all tokens by id; ids without a token are unused and empty.
+struct Tokens<'a> {
+    texts: Vec<&'a str>,
+    kinds: Vec<TokenKind>,
+    /// Tokens of the model itself, not only added.
+    in_model: Vec<bool>,
+    ids: HashMap<&'a str, TokenId>,
+}
+
+impl<'a> Tokens<'a> {
+    fn new(pieces: &'a [(schema::Text<'a>, u32)], added: &'a [schema::Added<'a>]) -> Result<Self> {
+        let entries = pieces.iter().map(|(text, id)| (text.0.as_ref(), *id, true));
+        let entries = entries.chain(added.iter().map(|token| (token.content.as_ref(), token.id, false)));
+        let count = pieces.len() + added.len();
+        // A few holes are common, for embedding tables of round size; more than tokens are a mistake.
+        let limit = 2 * count + 4096;
+        let size = entries.clone().map(|(_, id, _)| id as usize + 1).max().unwrap_or(0);
+        let mut tokens =
+            Self { texts: Vec::new(), kinds: Vec::new(), in_model: Vec::new(), ids: HashMap::new() };
+        if size > limit {
+            let problem = format!("id {} is too high for {count} tokens", size - 1);
+            return Err(TokenizerError::invalid(format!("{FILE}: model.vocab"), problem));
+        }
+        tokens.texts.resize(size, "");
+        tokens.kinds.resize(size, TokenKind::Unused);
+        tokens.in_model.resize(size, false);
+        tokens.ids.reserve(count);
+        for (text, id, in_model) in entries {
+            let invalid = |problem| Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
+            let known = tokens.ids.insert(text, id);
+            if known.is_some_and(|other| other != id || in_model) {
+                return invalid(format!("{text:?} is token {} too", known.unwrap_or(id)));
+            }
+            let taken = &mut tokens.texts[id as usize];
+            if known.is_none() && tokens.kinds[id as usize] != TokenKind::Unused {
+                return invalid(format!("is both {taken:?} and {text:?}"));
+            }
+            *taken = text;
+            tokens.kinds[id as usize] = TokenKind::Normal;
+            tokens.in_model[id as usize] |= in_model;
+        }
+        Ok(tokens)
+    }
+
+    fn set_kinds(&mut self, model: &schema::Model, added: &[schema::Added]) {
+        if model.byte_fallback {
+            for (text, kind) in self.texts.iter().zip(&mut self.kinds) {
+                if shown::byte_of(text.as_bytes()).is_some() {
+                    *kind = TokenKind::Byte;
+                }
+            }
+        }
+        for token in added {
+            let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
+            self.kinds[token.id as usize] = kind;
+        }
+        if let Some(&id) = model.unk_token.as_deref().and_then(|name| self.ids.get(name)) {
+            self.kinds[id as usize] = TokenKind::Unknown;
+        }
+    }
+
+    fn find(&self, text: &str) -> Option<(TokenId, TokenKind)> {
+        self.ids.get(text).map(|&id| (id, self.kinds[id as usize]))
+    }
+
+    fn check(&self, ids: &[TokenId], field: &str) -> Result<()> {
+        match ids.iter().find(|&&id| id as usize >= self.texts.len()) {
+            Some(id) => Err(TokenizerError::invalid(field, format!("{id} is not the id of a token"))),
+            None => Ok(()),
+        }
+    }
+
+    fn vocabulary(&self, bytes: bool) -> Result<Vocabulary> {
+        let mut pieces =
+            Pieces::with_capacity(self.texts.len(), self.texts.iter().map(|text| text.len()).sum());
+        let mut index = PieceIndex::with_capacity(self.texts.len());
+        let mut decoded = Vec::new();
+        for (((&text, &kind), &in_model), id) in
+            self.texts.iter().zip(&self.kinds).zip(&self.in_model).zip(0..)
+        {
+            let mut reachable = in_model
+                && match kind {
+                    TokenKind::Normal => true,
+                    TokenKind::UserDefined => !bytes && !is_special(kind, text),
+                    _ => false,
+                };
+            let mut piece = text.as_bytes();
+            if bytes && kind == TokenKind::Normal {
+                reachable = byte_level::decode(text, &mut decoded);
+                piece = if reachable { &decoded } else { piece };
+            }
+            let fits = pieces.push(piece);
+            let unique = !reachable || text.is_empty() || index.insert(&pieces, id).is_ok();
+            if !(fits && unique) {
+                let problem = if fits { "is there twice" } else { "is beyond 4 GiB of text" };
+                return Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
+            }
+        }
+        Ok(Vocabulary { pieces, index, kinds: self.kinds.clone() })
+    }
+}
+
+fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, bytes: bool) -> Result<Model> {
+    let unsupported = |what: &str| Err(TokenizerError::unsupported(format!("{FILE}: model.{what}")));
+    if model.dropout.is_some_and(|dropout| dropout != 0.0) {
+        return unsupported("dropout");
+    }
+    if model.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty()) {
+        return unsupported("continuing_subword_prefix");
+    }
+    if model.end_of_word_suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+        return unsupported("end_of_word_suffix");
+    }
+    let Some(merges) = &model.merges else {
+        return Err(TokenizerError::missing(format!("{FILE}: model.merges")));
+    };
+    let joins = JoinTable::Pairs(pairs(merges, tokens, vocabulary, bytes)?);
+    let unknown = model.unk_token.as_deref().map(|name| {
+        let field = format!("{FILE}: model.unk_token");
+        tokens
+            .ids
+            .get(name)
+            .copied()
+            .ok_or_else(|| TokenizerError::invalid(field, format!("{name:?} is no token")))
+    });
+    let table = |find: &dyn Fn(u8) -> Option<TokenId>| {
+        let mut table = Box::new([NONE; 256]);
+        (0..=255).for_each(|byte| table[byte as usize] = find(byte).unwrap_or(NONE));
+        table
+    };
+    let fallback_bytes = || table(&|byte| tokens.ids.get(format!("<0x{byte:02X}>").as_str()).copied());
+    Ok(Model::Bpe(Bpe {
+        alphabet: if bytes {
+            Alphabet::Bytes(table(&|byte| vocabulary.find(&[byte])))
+        } else {
+            Alphabet::Characters
+        },
+        joins,
+        whole_words: model.ignore_merges,
+        fallback: Fallback {
+            bytes: model.byte_fallback.then(fallback_bytes),
+            unknown: unknown.transpose()?,
+            fuse: model.fuse_unk,
+        },
+        borders: if bytes { Borders::default() } else { Borders::before_space_marks(vocabulary.joinable()) },
+    }))
+}
+
+fn pairs(merges: &[Merge], tokens: &Tokens, vocabulary: &Vocabulary, bytes: bool) -> Result<PairTable> {
+    let mut table = PairTable::with_capacity(merges.len());
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let spell = |text: &str, spelled: &mut Vec<u8>| {
+        if bytes {
+            return byte_level::decode(text, spelled);
+        }
+        spelled.clear();
+        spelled.extend_from_slice(text.as_bytes());
+        true
+    };
+    for (merge, rank) in merges.iter().zip(0u32..) {
+        let invalid = |problem| TokenizerError::invalid(format!("{FILE}: model.merges[{rank}]"), problem);
+        let (left_text, right_text) = match merge {
+            Merge::Pair(left, right) => (left.0.as_ref(), right.0.as_ref()),
+            Merge::Joined(pair) => {
+                pair.0.split_once(' ').ok_or_else(|| invalid(format!("{:?} is no pair", pair.0)))?
+            }
+        };
+        let joined = (spell(left_text, &mut left) && spell(right_text, &mut right)).then(|| {
+            let ids = (vocabulary.find(&left)?, vocabulary.find(&right)?);
+            left.extend_from_slice(&right);
+            Some((ids, vocabulary.find(&left)?))
+        });
+        if let Some(((left, right), id)) = joined.flatten() {
+            table.insert(left, right, Join { rank, id });
+            continue;
+        }
+        // A pair that involves a token no text leads to is never met; one that names no token is a mistake.
+        let whole = format!("{left_text}{right_text}");
+        if let Some(name) =
+            [left_text, right_text, &whole].into_iter().find(|&name| !tokens.ids.contains_key(name))
+        {
+            return Err(invalid(format!("{name:?} is no token")));
+        }
+    }
+    Ok(table)
+}
+
+fn wordpiece(model: &schema::Model, tokens: &Tokens) -> Result<Model> {
+    let field = || format!("{FILE}: model.unk_token");
+    let name = model.unk_token.as_deref().ok_or_else(|| TokenizerError::missing(field()))?;
+    let unknown = tokens.ids.get(name).copied();
+    Ok(Model::WordPiece(WordPiece {
+        beginning: String::new(),
+        continuation: model.continuing_subword_prefix.clone().unwrap_or_else(|| "##".into()),
+        unknown: unknown.ok_or_else(|| TokenizerError::invalid(field(), format!("{name:?} is no token")))?,
+        longest_word: model.max_input_chars_per_word.unwrap_or(WordPiece::LONGEST_WORD),
+    }))
+}
+
+fn roles(
+    config: &Config,
+    generation: &Generation,
+    tokens: &Tokens,
+    ends: &Ends,
+    model: &schema::Model,
+) -> Result<Roles> {
+    let named =
+        |name: &Option<schema::Name>| name.as_ref().and_then(|name| tokens.ids.get(name.as_str()).copied());
+    let listed = |ids: &Option<schema::Ids>, field: &str| {
+        let ids = ids.as_ref().map_or(&[][..], schema::Ids::as_slice);
+        tokens.check(ids, &format!("{GENERATION}: {field}")).map(|()| ids.to_vec())
+    };
+    let eos_ids = listed(&generation.eos_token_id, "eos_token_id")?;
+    let bos_ids = listed(&generation.bos_token_id, "bos_token_id")?;
+    let padding_ids = listed(&generation.pad_token_id, "pad_token_id")?;
+    let first = ends.prefix.first().copied().filter(|&id| (id as usize) < tokens.texts.len());
+    Ok(Roles {
+        bos: named(&config.bos_token).or(named(&config.cls_token)).or(bos_ids.first().copied()).or(first),
+        eos: named(&config.eos_token).or(eos_ids.first().copied()),
+        unknown: model
+            .unk_token
+            .as_deref()
+            .and_then(|name| tokens.ids.get(name).copied())
+            .or(named(&config.unk_token)),
+        padding: named(&config.pad_token).or(padding_ids.first().copied()),
+        separator: named(&config.sep_token),
+        mask: named(&config.mask_token),
+        ends: eos_ids,
+    })
+}

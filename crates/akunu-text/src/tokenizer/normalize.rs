@@ -1,0 +1,175 @@
+//! What happens to text before it is cut into words: Unicode normal forms, replaced spaces, lower case.
+
+use std::borrow::Cow;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+use unicode_normalization::{is_nfc, is_nfd, is_nfkc, is_nfkd};
+
+use super::charset::CharSet;
+use super::pretokenize::Matcher;
+
+/// One step of normalisation.
+#[derive(Debug)]
+pub(crate) enum Normalizer {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+    Lowercase,
+    StripAccents,
+    /// Removes whitespace at the ends.
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    Replace {
+        pattern: Matcher,
+        with: String,
+    },
+    /// Puts text in front of anything that is not empty.
+    Prepend(String),
+    /// Removes spaces at the ends, and all but one elsewhere.
+    CollapseSpaces,
+    Bert(BertNormalizer),
+}
+
+impl Normalizer {
+    pub fn apply<'a>(&self, text: Cow<'a, str>) -> Cow<'a, str> {
+        match self {
+            Self::Nfc => normal_form(text, is_nfc, |text| text.nfc().collect()),
+            Self::Nfd => normal_form(text, is_nfd, |text| text.nfd().collect()),
+            Self::Nfkc => normal_form(text, is_nfkc, |text| text.nfkc().collect()),
+            Self::Nfkd => normal_form(text, is_nfkd, |text| text.nfkd().collect()),
+            Self::Lowercase => lowercase(&text).into(),
+            Self::StripAccents if text.is_ascii() => text,
+            Self::StripAccents => text.chars().filter(|&c| !is_combining_mark(c)).collect::<String>().into(),
+            Self::Strip { left, right } => {
+                let mut kept = &*text;
+                kept = if *left { kept.trim_start() } else { kept };
+                kept = if *right { kept.trim_end() } else { kept };
+                if kept.len() == text.len() { text } else { kept.to_owned().into() }
+            }
+            Self::Replace { pattern, with } => replace(text, pattern, with),
+            Self::Prepend(_) if text.is_empty() => text,
+            Self::Prepend(prefix) => format!("{prefix}{text}").into(),
+            Self::CollapseSpaces => {
+                text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ").into()
+            }
+            Self::Bert(bert) => bert.apply(&text).into(),
+        }
+    }
+}
+
+fn normal_form<'a>(
+    text: Cow<'a, str>,
+    is_normal: fn(&str) -> bool,
+    make: fn(&str) -> String,
+) -> Cow<'a, str> {
+    if text.is_ascii() || is_normal(&text) { text } else { make(&text).into() }
+}
+
+/// Character by character: no rule here looks at the neighbours, as `str::to_lowercase` does for a final sigma.
+fn lowercase(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
+}
+
+fn replace<'a>(text: Cow<'a, str>, pattern: &Matcher, with: &str) -> Cow<'a, str> {
+    let mut result = String::new();
+    let mut copied = 0;
+    pattern.for_each_match(&text, |range| {
+        if result.capacity() == 0 {
+            result.reserve(text.len() + text.len() / 2);
+        }
+        result.push_str(&text[copied..range.start]);
+        result.push_str(with);
+        copied = range.end;
+    });
+    if copied == 0 {
+        return text;
+    }
+    result.push_str(&text[copied..]);
+    result.into()
+}
+
+/// BERT's own normalisation.
+#[derive(Debug)]
+pub(crate) struct BertNormalizer {
+    pub clean_text: bool,
+    pub isolate_chinese: bool,
+    pub strip_accents: bool,
+    pub lowercase: bool,
+    control: CharSet,
+    nonspacing: CharSet,
+}
+
+impl BertNormalizer {
+    pub fn new(clean_text: bool, isolate_chinese: bool, strip_accents: bool, lowercase: bool) -> Self {
+        let control = CharSet::new(r"[[\p{Cc}\p{Cf}\p{Co}]--[\t\n\r]]");
+        let nonspacing = CharSet::new(r"\p{Mn}");
+        Self { clean_text, isolate_chinese, strip_accents, lowercase, control, nonspacing }
+    }
+
+    fn apply(&self, text: &str) -> String {
+        let mut result = String::with_capacity(text.len());
+        for c in text.chars() {
+            if self.clean_text && (matches!(c, '\0' | '\u{fffd}') || self.control.contains(c)) {
+                continue;
+            }
+            if self.clean_text && c.is_whitespace() {
+                result.push(' ');
+            } else if self.isolate_chinese && is_chinese(c) {
+                result.extend([' ', c, ' ']);
+            } else {
+                result.push(c);
+            }
+        }
+        if self.strip_accents && !result.is_ascii() {
+            result = result.nfd().filter(|&c| !self.nonspacing.contains(c)).collect();
+        }
+        if self.lowercase { lowercase(&result) } else { result }
+    }
+}
+
+/// The ranges BERT's tokenizer treats as Chinese. The sixth begins at 2B920 in Hugging Face's code, so it does here.
+fn is_chinese(c: char) -> bool {
+    matches!(c as u32,
+        0x4e00..=0x9fff | 0x3400..=0x4dbf | 0x20000..=0x2a6df | 0x2a700..=0x2b73f | 0x2b740..=0x2b81f
+        | 0x2b920..=0x2ceaf | 0xf900..=0xfaff | 0x2f800..=0x2fa1f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normalized(normalizer: &Normalizer, text: &str) -> String {
+        normalizer.apply(text.into()).into_owned()
+    }
+
+    #[test]
+    fn text_in_normal_form_is_not_copied() {
+        assert!(matches!(Normalizer::Nfc.apply("café, 日本".into()), Cow::Borrowed(_)));
+        assert_eq!(normalized(&Normalizer::Nfc, "cafe\u{301}"), "caf\u{e9}");
+        assert_eq!(normalized(&Normalizer::Nfkc, "ﬁ①"), "fi1");
+    }
+
+    #[test]
+    fn replacing_and_prepending_mark_the_spaces() {
+        let pattern = Matcher::Literal(" ".into());
+        let steps = [Normalizer::Prepend("▁".into()), Normalizer::Replace { pattern, with: "▁".into() }];
+        let run = |text| steps.iter().fold(Cow::Borrowed(text), |text, step| step.apply(text)).into_owned();
+        assert_eq!(run("a  b "), "▁a▁▁b▁");
+        assert_eq!(run(""), "");
+    }
+
+    #[test]
+    fn spaces_collapse() {
+        assert_eq!(normalized(&Normalizer::CollapseSpaces, "  a   b\t "), "a b\t");
+    }
+
+    #[test]
+    fn bert_cleans_isolates_strips_and_lowers() {
+        let bert = Normalizer::Bert(BertNormalizer::new(true, true, true, true));
+        assert_eq!(normalized(&bert, "Ü\0\u{200d}b\t中ΑΣ"), "ub  中 ας".replace('ς', "σ"));
+    }
+}

@@ -128,6 +128,7 @@ pub(super) fn skip_value(
             match element_type.fixed_bytes() {
                 Some(_) if element_type == ValueType::Bool => check_bools(cursor, count as u64, key),
                 Some(size) => cursor.take((count * size) as u64, format_args!("\"{key}\"")).map(drop),
+                None if element_type == ValueType::String && cursor.skip_strings(count) => Ok(()),
                 None => (0..count).try_for_each(|_| skip_value(cursor, element_type, key, depth + 1)),
             }
         }

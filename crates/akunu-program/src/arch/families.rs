@@ -224,6 +224,14 @@ fn experts(facts: &Facts<'_>) -> Result<Option<FeedForward>> {
         None => facts.count("expert_count", "num_local_experts")?,
     };
     let Some(count) = count.filter(|&n| n > 0) else { return Ok(None) };
+    let dense_layers =
+        facts.json("mlp_only_layers").and_then(|list| list.as_array()).is_some_and(|list| !list.is_empty());
+    if dense_layers || facts.count("", "decoder_sparse_step")?.is_some_and(|step| step != 1) {
+        return Err(Error::Unsupported {
+            what: "a mixture of experts in some layers only (mlp_only_layers, decoder_sparse_step)".into(),
+            supported: "mixtures in all layers or none".into(),
+        });
+    }
     let chosen = facts.need("expert_used_count", "num_experts_per_tok")?;
     if chosen > count {
         let key = facts.key("expert_used_count", "num_experts_per_tok");

@@ -4,6 +4,7 @@
 //! 130 interrupted.
 
 mod commands;
+mod engine;
 mod model;
 mod output;
 mod progress;
@@ -29,6 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Complete(commands::complete::Arguments),
     Inspect(commands::inspect::Arguments),
     Pull(commands::pull::Arguments),
     Models(commands::models::Arguments),
@@ -50,6 +52,7 @@ fn run(command: Command) -> Result<()> {
     stop::listen()?;
     let mut out = output::stdout();
     match command {
+        Command::Complete(arguments) => commands::complete::run(&arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect::run(&arguments, &mut out),
         Command::Pull(arguments) => commands::pull::run(&arguments, &mut out),
         Command::Models(arguments) => commands::models::run(&arguments, &mut out),

@@ -64,6 +64,35 @@ impl Meter {
     }
 }
 
+/// Something that takes a while, shown on a terminal and nowhere else.
+pub struct Spinner(Option<ProgressBar>);
+
+impl Spinner {
+    /// A spinner with a text beside it.
+    pub fn new(text: &str) -> Spinner {
+        Spinner(std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            bar.set_message(text.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        }))
+    }
+
+    /// Shows another text.
+    pub fn set(&self, text: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(text.to_owned());
+        }
+    }
+
+    /// Takes it away.
+    pub fn clear(self) {
+        if let Some(bar) = self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 fn bar_style() -> ProgressStyle {
     const TEMPLATE: &str = "{wide_msg} {bar:24} {percent:>3} % {binary_bytes_per_sec:>12} {eta:>4}";
     ProgressStyle::with_template(TEMPLATE)

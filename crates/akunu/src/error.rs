@@ -16,6 +16,10 @@ pub enum Error {
     #[error(transparent)]
     Program(#[from] akunu_program::Error),
 
+    /// A vocabulary makes no sense.
+    #[error(transparent)]
+    Tokenizer(#[from] akunu_text::tokenizer::TokenizerError),
+
     /// More tokens than the context holds.
     #[error("{tokens} tokens are more than the context of {context} holds")]
     TooLong {
@@ -165,6 +169,7 @@ impl Error {
         match self {
             Error::Format(error) => format_kind(error),
             Error::Program(error) => program_kind(error),
+            Error::Tokenizer(error) => tokenizer_kind(error),
             Error::TooLong { .. } => Kind::Usage,
             Error::CacheFull { .. } => Kind::Unavailable,
             Error::Io { source, .. } => io_kind(source),
@@ -199,7 +204,11 @@ impl Error {
             Error::CacheFull { .. } => {
                 Some("end other sequences, or load the model with room for more of them".to_owned())
             }
-            Error::Format(_) | Error::Program(_) | Error::Io { .. } | Error::Stopped => None,
+            Error::Format(_)
+            | Error::Program(_)
+            | Error::Tokenizer(_)
+            | Error::Io { .. }
+            | Error::Stopped => None,
         }
     }
 
@@ -225,6 +234,16 @@ fn program_kind(error: &akunu_program::Error) -> Kind {
         Program::Unsupported { .. } => Kind::Unsupported,
         Program::Batch(_) => Kind::Usage,
         Program::Stopped => Kind::Stopped,
+        _ => Kind::BadData,
+    }
+}
+
+fn tokenizer_kind(error: &akunu_text::tokenizer::TokenizerError) -> Kind {
+    use akunu_text::tokenizer::TokenizerError as Tokenizer;
+    match error {
+        Tokenizer::File(error) => format_kind(error),
+        Tokenizer::Io { source, .. } => io_kind(source),
+        Tokenizer::Unsupported { .. } => Kind::Unsupported,
         _ => Kind::BadData,
     }
 }

@@ -3,17 +3,25 @@
 mod backends;
 mod blocks;
 mod error;
+mod generation;
 pub mod hub;
 mod kv;
 mod model;
+mod pieces;
 mod sequence;
 mod settings;
+mod speculate;
 pub mod summary;
+mod text;
 
 pub use akunu_program::Phase;
 pub use akunu_program::select::Sampling;
 pub use backends::{BACKENDS, backend};
 pub use error::{Error, Kind, Result};
+pub use generation::{FinishReason, Generation, Statistics};
 pub use model::{Model, Options};
+pub use pieces::Piece;
 pub use sequence::{Sequence, StopHandle};
+pub use settings::Settings;
+pub use speculate::Speculate;
 pub use summary::Summary;

@@ -9,11 +9,12 @@ use akunu_program::arch::Architecture;
 use akunu_program::program::KvGroup;
 use akunu_program::rope::Scaling;
 use akunu_program::{Executable, Limits, SlotId, build};
+use akunu_text::Tokenizer;
 
 use crate::backends::backend;
 use crate::kv::Pools;
 use crate::sequence::Sequence;
-use crate::{Error, Result};
+use crate::{Error, Result, text};
 
 /// The context when none is asked for, if the model has as much.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
     pub(crate) groups: Vec<KvGroup>,
+    tokenizer: Option<Tokenizer>,
     pub(crate) outputs: usize,
     /// `0..batch`: the numbers of a batch's rows.
     pub(crate) rows: Vec<u32>,
@@ -85,6 +87,7 @@ impl Model {
         options.check()?;
         let (architecture, names) = Architecture::of(file)?;
         let context = choose_context(options.context, &architecture)?;
+        let tokenizer = text::tokenizer(file)?;
         let batch = options.batch.min(context);
         let backend = backend(&options.backend, options.threads)?;
         let program = build(&architecture, &names, file, context)?;
@@ -107,6 +110,7 @@ impl Model {
             context,
             vocabulary: program.value(program.logits).width,
             groups: program.groups,
+            tokenizer,
             outputs,
             rows: (0..limits.rows).collect(),
             engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
@@ -141,6 +145,24 @@ impl Model {
     /// Tokens the model can choose from.
     pub fn vocabulary(&self) -> usize {
         self.0.vocabulary
+    }
+
+    /// Most tokens that are fed at once.
+    pub fn batch(&self) -> usize {
+        self.0.rows.len()
+    }
+
+    /// Most rows of logits that are computed at once.
+    pub fn outputs(&self) -> usize {
+        self.0.outputs
+    }
+
+    /// The tokenizer; an error for a model without a vocabulary.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.0.tokenizer.as_ref().ok_or_else(|| Error::Missing {
+            what: format!("{} has no vocabulary", self.0.path.display()),
+            hint: "a checkpoint needs its tokenizer.json, a GGUF file its tokenizer.ggml fields".to_owned(),
+        })
     }
 
     /// The executable and the cache's accounts.

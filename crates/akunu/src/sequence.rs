@@ -1,4 +1,5 @@
-//! One sequence of tokens and its place in the cache: for those who write their own loops.
+//! One sequence of tokens and its place in the cache: the layer below [`Generation`](crate::Generation), for those who
+//! write their own loops.
 //!
 //! A run writes keys and values *beyond* the sequence's length; only a commit makes them part of it. What is never
 //! committed (drafts that were rejected, tokens after a stop, the rest of a run that failed) is simply written over.
@@ -118,6 +119,11 @@ impl Sequence {
     /// Stops runs of this sequence from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.stop))
+    }
+
+    /// Makes handles from before have no effect any more.
+    pub(crate) fn renew_stop(&mut self) {
+        self.stop = Arc::default();
     }
 
     /// Feeds tokens of a prompt and asks for nothing.

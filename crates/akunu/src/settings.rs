@@ -2,7 +2,36 @@
 
 use akunu_program::select::Sampling;
 
+use crate::speculate::Speculate;
 use crate::{Error, Result};
+
+/// How text is generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Most tokens; by default until the model or the context ends.
+    pub max_tokens: Option<usize>,
+    /// Strings that end the text; they are not part of it.
+    pub stop: Vec<String>,
+    /// Whether coming tokens are guessed and verified together. Changes how fast text comes, never the text.
+    pub speculate: Speculate,
+    /// Most tokens chosen in one run. Shorter runs show text sooner, longer ones waste less time between them.
+    pub longest_chain: usize,
+}
+
+impl Default for Settings {
+    /// Greedy, without an end but the model's.
+    fn default() -> Settings {
+        Settings {
+            sampling: Sampling::GREEDY,
+            max_tokens: None,
+            stop: Vec::new(),
+            speculate: Speculate::Off,
+            longest_chain: 64,
+        }
+    }
+}
 
 /// Refuses parameters that have no meaning.
 pub(crate) fn check_sampling(sampling: &Sampling) -> Result<()> {

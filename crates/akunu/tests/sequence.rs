@@ -65,7 +65,7 @@ fn chunks_and_chains_of_any_length_choose_the_same_tokens() {
 #[test]
 fn what_is_rolled_back_leaves_no_trace() {
     for name in FAMILIES {
-        let model = load(name, &Options { sequences: 2, ..options() });
+        let model = load(name, &options());
         let prompt = long_prompt(name, 70);
         let expected = steps(&model, &prompt, 20, &Sampling::GREEDY);
         let mut sequence = model.sequence().unwrap();
@@ -105,7 +105,7 @@ fn committing_part_of_a_chain_keeps_exactly_that_part() {
 #[test]
 fn forks_go_their_own_ways() {
     for name in FAMILIES {
-        let model = load(name, &Options { sequences: 3, ..options() });
+        let model = load(name, &options());
         // Ends in the middle of a block, beyond every window.
         let prompt = long_prompt(name, 100);
         let seeds = [1, 2, 3].map(|seed| Sampling { seed, ..warm() });
@@ -132,7 +132,7 @@ fn forks_go_their_own_ways() {
 
 #[test]
 fn a_fork_of_a_fork_outlives_both() {
-    let model = load("llama", &Options { sequences: 3, ..options() });
+    let model = load("llama", &options());
     let prompt = prompt("llama");
     let expected = steps(&model, &prompt, 30, &warm());
     let mut first = model.sequence().unwrap();
@@ -235,7 +235,7 @@ fn a_full_context_is_refused_before_anything_runs() {
 
 #[test]
 fn nonsense_is_refused_by_name() {
-    let model = load("llama", &options());
+    let model = load("llama", &Options { sequences: 1, ..options() });
     let mut sequence = model.sequence().unwrap();
     let refused = |error: Error, named: &str| {
         let said = format!("{error} ({})", error.hint().unwrap_or_default());

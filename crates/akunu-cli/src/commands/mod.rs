@@ -1,5 +1,6 @@
 //! One module for each command: its arguments and its work.
 
+pub mod complete;
 pub mod inspect;
 pub mod models;
 pub mod pull;

@@ -15,9 +15,9 @@ pub fn path(name: &str) -> PathBuf {
     directory(name).join("model.gguf")
 }
 
-/// On the reference backend.
+/// On the reference backend, with room for a few sequences.
 pub fn options() -> Options {
-    Options { backend: "reference".to_owned(), ..Options::default() }
+    Options { backend: "reference".to_owned(), sequences: 4, ..Options::default() }
 }
 
 pub fn load(name: &str, options: &Options) -> Model {

@@ -1,0 +1,348 @@
+//! Generating text: one prompt in, pieces of text out.
+
+use std::borrow::BorrowMut;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use akunu_text::Tokenizer;
+
+use crate::model::Model;
+use crate::pieces::{Piece, Pieces, Pushed};
+use crate::sequence::{Sequence, StopHandle};
+use crate::settings::Settings;
+use crate::speculate::Speculator;
+use crate::{Error, Result};
+
+/// Tokens chosen in one run take at most about this long, so that text appears and stops steadily.
+const LONGEST_RUN: Duration = Duration::from_millis(50);
+
+/// Text as it is generated: an iterator of [`Piece`]s.
+///
+/// Dropping it ends the generation; so does [`StopHandle::stop`] from another thread. However it ends, the sequence then
+/// holds exactly the prompt and the tokens that were kept, or all of them but the last, which was never fed.
+///
+/// ```no_run
+/// use akunu::{Model, Options, Settings};
+///
+/// let model = Model::load("model.gguf", &Options::default())?;
+/// let mut generation = model.generate("Once upon a time", &Settings::default())?;
+/// for piece in &mut generation {
+///     print!("{}", piece?.text);
+/// }
+/// println!("\n{:.1} tokens/s", generation.statistics().decode_rate());
+/// # Ok::<(), akunu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Generation<S: BorrowMut<Sequence> = Sequence> {
+    sequence: S,
+    tokenizer: Tokenizer,
+    prompt: Vec<u32>,
+    /// What was generated and kept.
+    tokens: Vec<u32>,
+    most_tokens: usize,
+    longest_chain: usize,
+    /// Tokens of the next chain.
+    chain: usize,
+    pieces: Pieces,
+    ready: VecDeque<Piece>,
+    speculator: Speculator,
+    guesses: Vec<u32>,
+    /// Chosen and not fed yet; `None` before the prompt is.
+    next: Option<u32>,
+    finish: Option<FinishReason>,
+    statistics: Statistics,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model said that it is done.
+    Stop,
+    /// A stop string came: its index.
+    StopString(usize),
+    /// As many tokens as were asked for, or as the context holds.
+    Length,
+    /// Someone stopped it.
+    Cancelled,
+}
+
+/// What a generation took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Statistics {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of those, how many were in the cache already.
+    pub cached_tokens: usize,
+    /// Tokens generated, those of a stop string included, the end token not.
+    pub generated_tokens: usize,
+    /// Time the prompt took.
+    pub prefill: Duration,
+    /// Time from the beginning to the first token.
+    pub first_token: Duration,
+    /// Time all tokens after the first took.
+    pub decode: Duration,
+    /// Tokens guessed by speculation.
+    pub guessed: usize,
+    /// Of those, how many were right.
+    pub right_guesses: usize,
+}
+
+impl Statistics {
+    /// Prompt tokens per second, those in the cache left out.
+    pub fn prefill_rate(&self) -> f64 {
+        rate(self.prompt_tokens - self.cached_tokens, self.prefill)
+    }
+
+    /// Generated tokens per second, the first left out: it came with the prompt.
+    pub fn decode_rate(&self) -> f64 {
+        rate(self.generated_tokens.saturating_sub(1), self.decode)
+    }
+}
+
+fn rate(tokens: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+}
+
+impl Model {
+    /// Continues `prompt` in a new sequence. Names of special tokens in it are special tokens.
+    pub fn generate(&self, prompt: &str, settings: &Settings) -> Result<Generation> {
+        use akunu_text::tokenizer::{AddSpecial, Special};
+        let tokens = self.tokenizer()?.encode(prompt, Special::Parse, AddSpecial::Yes);
+        Generation::new(self.sequence()?, tokens, settings)
+    }
+}
+
+impl<S: BorrowMut<Sequence>> Generation<S> {
+    /// Continues `prompt` in `sequence`. What the two have in common is not fed again; what else the sequence holds is
+    /// dropped.
+    pub fn new(mut sequence: S, prompt: Vec<u32>, settings: &Settings) -> Result<Self> {
+        let state = sequence.borrow_mut();
+        let tokenizer = state.model().tokenizer()?.clone();
+        let context = state.model().context();
+        if prompt.is_empty() {
+            return Err(Error::Usage {
+                problem: "the prompt is empty".to_owned(),
+                hint: "give it at least one token".to_owned(),
+            });
+        }
+        if prompt.len() > context {
+            return Err(Error::TooLong { tokens: prompt.len(), context });
+        }
+        let pieces = Pieces::new(&settings.stop)?;
+        state.set_sampling(&settings.sampling)?;
+        state.renew_stop();
+        Ok(Generation {
+            tokenizer,
+            tokens: Vec::new(),
+            most_tokens: settings.max_tokens.unwrap_or(usize::MAX),
+            longest_chain: settings.longest_chain.max(1),
+            chain: 1,
+            pieces,
+            ready: VecDeque::new(),
+            speculator: Speculator::new(settings.speculate, &prompt),
+            guesses: Vec::new(),
+            next: None,
+            finish: None,
+            statistics: Statistics { prompt_tokens: prompt.len(), ..Statistics::default() },
+            sequence,
+            prompt,
+        })
+    }
+
+    /// Feeds the prompt now rather than with the first piece. `progress` hears how many of how many tokens were fed.
+    pub fn prefill(&mut self, mut progress: impl FnMut(usize, usize)) -> Result<()> {
+        if self.next.is_some() || self.finish.is_some() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        match self.feed_prompt(&mut progress) {
+            Ok(first) => {
+                self.next = Some(first);
+                self.statistics.prefill = begin.elapsed();
+                self.statistics.first_token = begin.elapsed();
+                if self.most_tokens == 0 {
+                    self.finish = Some(FinishReason::Length);
+                    return Ok(());
+                }
+                self.accept(first);
+                self.settle()
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn feed_prompt(&mut self, progress: &mut impl FnMut(usize, usize)) -> Result<u32> {
+        let sequence = self.sequence.borrow_mut();
+        let total = self.prompt.len();
+        // The last token is always fed: what comes after it is not in the cache.
+        let cached = sequence.keep_common_prefix(&self.prompt[..total - 1])?;
+        self.statistics.cached_tokens = cached;
+        progress(cached, total);
+        let batch = sequence.model().batch();
+        let mut fed = cached;
+        while total - fed > batch {
+            sequence.feed(&self.prompt[fed..fed + batch])?;
+            fed += batch;
+            progress(fed, total);
+        }
+        let first = sequence.prefill(&self.prompt[fed..])?;
+        progress(total, total);
+        Ok(first)
+    }
+
+    /// Chooses at least one more token.
+    fn advance(&mut self) -> Result<()> {
+        let Some(next) = self.next else { return self.prefill(|_, _| {}) };
+        let sequence = self.sequence.borrow_mut();
+        let room = sequence.room();
+        // A token that is chosen last need not be fed.
+        let wanted = self.most_tokens - self.statistics.generated_tokens;
+        if room == 0 {
+            self.finish = Some(FinishReason::Length);
+            return self.settle();
+        }
+        let begin = Instant::now();
+        let most_guesses = (wanted - 1).min(room - 1).min(sequence.model().outputs() - 1);
+        self.speculator.guess(most_guesses, &mut self.guesses);
+        let chosen = if self.guesses.is_empty() {
+            let n = self.chain.min(wanted).min(room).min(self.speculator.chain_limit());
+            sequence.chain(next, n).map(<[u32]>::to_vec)
+        } else {
+            self.guesses.insert(0, next);
+            sequence.verify(&self.guesses).map(<[u32]>::to_vec)
+        };
+        let chosen = match chosen {
+            Ok(chosen) => chosen,
+            Err(error) => return self.fail(error),
+        };
+        let time = begin.elapsed();
+        let kept = if self.guesses.is_empty() {
+            self.speculator.chained(chosen.len(), time);
+            self.chain = next_chain(self.chain, self.longest_chain, chosen.len(), time);
+            &chosen[..]
+        } else {
+            let guesses = &self.guesses[1..];
+            let right = guesses.iter().zip(&chosen).take_while(|(guess, chosen)| guess == chosen).count();
+            self.statistics.guessed += guesses.len();
+            self.statistics.right_guesses += right;
+            self.speculator.verified(guesses.len(), right, right + 1, time);
+            &chosen[..=right]
+        };
+        // What was fed: the token from before and all of these but the last.
+        let mut fed = 0;
+        for &token in kept {
+            fed += 1;
+            self.next = Some(token);
+            self.accept(token);
+            if self.finish.is_some() {
+                break;
+            }
+        }
+        self.sequence.borrow_mut().commit(fed)?;
+        self.statistics.decode += begin.elapsed();
+        self.settle()
+    }
+
+    /// Takes the next token into the text, or ends there.
+    fn accept(&mut self, token: u32) {
+        if self.tokenizer.is_eog(token) {
+            self.finish = Some(FinishReason::Stop);
+            return;
+        }
+        self.statistics.generated_tokens += 1;
+        self.speculator.push(token);
+        match self.pieces.push(token, &self.tokenizer) {
+            Pushed::Piece(piece) => self.deliver(piece),
+            Pushed::Stop(piece, index) => {
+                self.deliver(piece);
+                self.finish = Some(FinishReason::StopString(index));
+            }
+        }
+        if self.finish.is_none() && self.statistics.generated_tokens >= self.most_tokens {
+            self.finish = Some(FinishReason::Length);
+        }
+    }
+
+    fn deliver(&mut self, piece: Piece) {
+        self.tokens.extend_from_slice(&piece.tokens);
+        if !piece.text.is_empty() || !piece.tokens.is_empty() {
+            self.ready.push_back(piece);
+        }
+    }
+
+    /// At the end, lets go of what was held back and takes back what was not kept.
+    fn settle(&mut self) -> Result<()> {
+        let Some(finish) = self.finish else { return Ok(()) };
+        if !matches!(finish, FinishReason::StopString(_)) {
+            let rest = self.pieces.flush();
+            self.deliver(rest);
+        }
+        let kept = self.prompt.len() + self.tokens.len();
+        let sequence = self.sequence.borrow_mut();
+        if kept < sequence.position() {
+            if sequence.can_roll_back(kept) {
+                sequence.rollback(kept)?;
+            } else {
+                sequence.reset();
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the generation: a stop is no error.
+    fn fail(&mut self, error: Error) -> Result<()> {
+        self.finish = Some(FinishReason::Cancelled);
+        self.settle()?;
+        if matches!(error, Error::Stopped) { Ok(()) } else { Err(error) }
+    }
+
+    /// Ends the generation from another thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.sequence.borrow().stop_handle()
+    }
+
+    /// What was generated so far and kept, as tokens.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Why it ended; `None` while it goes on.
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.finish
+    }
+
+    /// What it took so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Gives the sequence back.
+    pub fn into_sequence(self) -> S {
+        self.sequence
+    }
+}
+
+/// Twice as long as long as that is quick enough.
+fn next_chain(chain: usize, longest: usize, tokens: usize, time: Duration) -> usize {
+    let per_token = time.as_secs_f64() / tokens.max(1) as f64;
+    let quick = (LONGEST_RUN.as_secs_f64() / per_token.max(1e-9)) as usize;
+    (2 * chain).min(quick).clamp(1, longest)
+}
+
+impl<S: BorrowMut<Sequence>> Iterator for Generation<S> {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Result<Piece>> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Some(Ok(piece));
+            }
+            if self.finish.is_some() {
+                return None;
+            }
+            if let Err(error) = self.advance() {
+                return Some(Err(error));
+            }
+        }
+    }
+}

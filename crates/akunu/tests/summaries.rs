@@ -1,6 +1,6 @@
 //! Summaries of real models, against what independent readers say of them (scripts/oracle/summaries.py).
 
-#![allow(clippy::unwrap_used)] // in helpers too: a failure is the test's
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
 

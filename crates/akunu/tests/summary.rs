@@ -1,6 +1,6 @@
 //! Summaries of files made on the spot: families, windows, odd and broken metadata.
 
-#![allow(clippy::unwrap_used)] // in helpers too: a failure is the test's
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::path::Path;

@@ -5,6 +5,7 @@
 
 mod commands;
 mod engine;
+mod input;
 mod model;
 mod output;
 mod progress;
@@ -32,6 +33,7 @@ struct Cli {
 enum Command {
     Complete(commands::complete::Arguments),
     Inspect(commands::inspect::Arguments),
+    Tokenize(commands::tokenize::Arguments),
     Pull(commands::pull::Arguments),
     Models(commands::models::Arguments),
     Rm(commands::rm::Arguments),
@@ -54,6 +56,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Complete(arguments) => commands::complete::run(&arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect::run(&arguments, &mut out),
+        Command::Tokenize(arguments) => commands::tokenize::run(&arguments, &mut out),
         Command::Pull(arguments) => commands::pull::run(&arguments, &mut out),
         Command::Models(arguments) => commands::models::run(&arguments, &mut out),
         Command::Rm(arguments) => commands::rm::run(&arguments, &mut out),

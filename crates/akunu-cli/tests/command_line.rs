@@ -4,15 +4,16 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 
-use common::{akunu, run, write_model};
+use common::{akunu, run, run_with_input, write_model};
 
 #[test]
 fn help_explains_every_command_with_examples() {
     let cache = tempfile::tempdir().unwrap();
     let help = run(cache.path(), &["--help"]).ok();
-    for command in ["inspect", "pull", "models", "rm"] {
+    for command in ["complete", "inspect", "tokenize", "pull", "models", "rm"] {
         assert!(help.contains(command), "{help}");
         assert!(run(cache.path(), &[command, "--help"]).ok().contains("Examples:"), "{command}");
     }
@@ -28,6 +29,8 @@ fn misuse_ends_with_2() {
         &["inspect", "--nonsense"],
         &["inspect", "a", "-m", "b"],
         &["inspect", "a", "--ctx", "0"],
+        &["tokenize"],
+        &["tokenize", "a", "b"],
         &["pull"],
         &["pull", "hf:nonsense"],
         &["rm"],
@@ -96,6 +99,60 @@ fn inspect_gives_the_same_facts_as_json() {
         assert_eq!(json["metadata"]["llama.block_count"], 2);
         assert_eq!(json["tensors"][1]["name"], "output_norm.weight");
     }
+}
+
+/// Writes a byte-level vocabulary of a few tokens; the text is framed by token 6.
+fn write_tokenizer(folder: &Path) {
+    let tokenizer = r#"{
+        "added_tokens": [{"id": 6, "content": "<|end|>", "special": true}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [], "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [6], "tokens": ["<|end|>"]}}},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"h": 0, "i": 1, "hi": 2, "Ġ": 3, "Ġhi": 4, "!": 5, "<": 7, "|": 8, ">": 9,
+            "e": 10, "n": 11, "d": 12}, "merges": ["h i", "Ġ hi"]}
+    }"#;
+    fs::write(folder.join("tokenizer.json"), tokenizer).expect("a file can be written");
+}
+
+#[test]
+fn tokenize_gives_ids_and_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    write_tokenizer(folder.path());
+    let model = folder.path().to_str().unwrap();
+    let json = run(folder.path(), &["tokenize", "-m", model, "--json", "hi hi!"]).json();
+    assert_eq!(json, serde_json::json!({ "ids": [6, 2, 4, 5], "pieces": ["<|end|>", "hi", " hi", "!"] }));
+    let text = run(folder.path(), &["tokenize", "--model", model, "--no-special", "hi hi"]).ok();
+    assert_eq!(text, "      2  \"hi\"\n      4  \" hi\"\n");
+}
+
+#[test]
+fn tokenize_reads_stdin_and_takes_special_names_as_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    write_tokenizer(folder.path());
+    let file = folder.path().join("tokenizer.json");
+    let arguments = ["tokenize", "-m", file.to_str().unwrap(), "--json", "--no-special", "-"];
+    let ids = |run: common::Run| run.json()["ids"].clone();
+    assert_eq!(ids(run_with_input(folder.path(), &arguments, b"hi<|end|>")), serde_json::json!([2, 6]));
+    let plain = [&arguments[..], &["--plain"]].concat();
+    assert_eq!(
+        ids(run_with_input(folder.path(), &plain, b"<|end|>")),
+        serde_json::json!([7, 8, 10, 11, 12, 8, 9])
+    );
+    assert_eq!(ids(run_with_input(folder.path(), &arguments, b"")), serde_json::json!([]));
+    let error = run_with_input(folder.path(), &arguments, b"hi\xff").failed(1);
+    assert!(error.contains("standard input") && error.contains("index 2"), "{error}");
+}
+
+#[test]
+fn tokenize_says_what_is_wrong_with_a_vocabulary() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(folder.path(), &["tokenize", "-m", folder.path().to_str().unwrap(), "hi"]).failed(1);
+    assert!(error.contains("tokenizer.json"), "{error}");
+    fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
+    let error = run(folder.path(), &["tokenize", "-m", folder.path().to_str().unwrap(), "hi"]).failed(1);
+    assert!(error.contains("tokenizer.json"), "{error}");
 }
 
 #[test]

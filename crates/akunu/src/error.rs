@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use akunu_text::tokenizer::TokenizerError;
+
 /// What went wrong, said so that a person can act on it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,8 +19,13 @@ pub enum Error {
     Program(#[from] akunu_program::Error),
 
     /// A vocabulary makes no sense.
-    #[error(transparent)]
-    Tokenizer(#[from] akunu_text::tokenizer::TokenizerError),
+    #[error("{}: {source}", path.display())]
+    Tokenizer {
+        /// The model.
+        path: PathBuf,
+        /// What is wrong with its vocabulary.
+        source: TokenizerError,
+    },
 
     /// More tokens than the context holds.
     #[error("{tokens} tokens are more than the context of {context} holds")]
@@ -169,7 +176,7 @@ impl Error {
         match self {
             Error::Format(error) => format_kind(error),
             Error::Program(error) => program_kind(error),
-            Error::Tokenizer(error) => tokenizer_kind(error),
+            Error::Tokenizer { source, .. } => tokenizer_kind(source),
             Error::TooLong { .. } => Kind::Usage,
             Error::CacheFull { .. } => Kind::Unavailable,
             Error::Io { source, .. } => io_kind(source),
@@ -206,9 +213,18 @@ impl Error {
             }
             Error::Format(_)
             | Error::Program(_)
-            | Error::Tokenizer(_)
+            | Error::Tokenizer { .. }
             | Error::Io { .. }
             | Error::Stopped => None,
+        }
+    }
+
+    /// An error of the vocabulary at `path`; those that name their file already do so once.
+    pub(crate) fn tokenizer(path: &Path) -> impl FnOnce(TokenizerError) -> Error + '_ {
+        move |error| match error {
+            TokenizerError::File(error) => Error::Format(error),
+            TokenizerError::Io { path, source } => Error::Io { path: path.into(), source },
+            source => Error::Tokenizer { path: path.to_path_buf(), source },
         }
     }
 
@@ -238,12 +254,11 @@ fn program_kind(error: &akunu_program::Error) -> Kind {
     }
 }
 
-fn tokenizer_kind(error: &akunu_text::tokenizer::TokenizerError) -> Kind {
-    use akunu_text::tokenizer::TokenizerError as Tokenizer;
+fn tokenizer_kind(error: &TokenizerError) -> Kind {
     match error {
-        Tokenizer::File(error) => format_kind(error),
-        Tokenizer::Io { source, .. } => io_kind(source),
-        Tokenizer::Unsupported { .. } => Kind::Unsupported,
+        TokenizerError::File(error) => format_kind(error),
+        TokenizerError::Io { source, .. } => io_kind(source),
+        TokenizerError::Unsupported { .. } => Kind::Unsupported,
         _ => Kind::BadData,
     }
 }

@@ -25,3 +25,4 @@ pub use sequence::{Sequence, StopHandle};
 pub use settings::Settings;
 pub use speculate::Speculate;
 pub use summary::Summary;
+pub use text::load_tokenizer;

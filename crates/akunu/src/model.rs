@@ -159,10 +159,7 @@ impl Model {
 
     /// The tokenizer; an error for a model without a vocabulary.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.0.tokenizer.as_ref().ok_or_else(|| Error::Missing {
-            what: format!("{} has no vocabulary", self.0.path.display()),
-            hint: "a checkpoint needs its tokenizer.json, a GGUF file its tokenizer.ggml fields".to_owned(),
-        })
+        self.0.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(&self.0.path))
     }
 
     /// The executable and the cache's accounts.

@@ -1,12 +1,13 @@
 //! `akunu complete`
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 
 use akunu::{FinishReason, Options, Sampling, Settings, Speculate, Statistics};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::engine::{EngineArguments, SamplingArguments, stopped};
+use crate::input::text_or_stdin;
 use crate::model::ModelArgument;
 use crate::output::{self, Out};
 use crate::progress::{Spinner, line};
@@ -124,10 +125,7 @@ pub fn reason_name(reason: Option<FinishReason>) -> &'static str {
 
 /// Continues the text.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
-    let prompt = match arguments.prompt.as_str() {
-        "-" => read_stdin()?,
-        text => text.to_owned(),
-    };
+    let prompt = text_or_stdin(&arguments.prompt)?;
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
     let settings = Settings {
         sampling: arguments.sampling.sampling(Sampling::GREEDY),
@@ -166,10 +164,4 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     }
     out.flush()?;
     Ok(stopped(generation.finish_reason())?)
-}
-
-fn read_stdin() -> Result<String> {
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).context("standard input is not text")?;
-    Ok(text)
 }

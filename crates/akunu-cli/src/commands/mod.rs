@@ -5,3 +5,4 @@ pub mod inspect;
 pub mod models;
 pub mod pull;
 pub mod rm;
+pub mod tokenize;

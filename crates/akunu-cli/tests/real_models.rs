@@ -1,0 +1,51 @@
+//! The commands on real models.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::run;
+
+fn test_data(path: &str) -> String {
+    let folder = std::env::var_os("AKUNU_TEST_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
+    let path = folder.join(path);
+    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
+    path.into_os_string().into_string().expect("the path is text")
+}
+
+#[test]
+fn inspect_fits_80_columns_whatever_the_model() {
+    let cache = tempfile::tempdir().unwrap();
+    for path in [
+        "models/smollm2.gguf",
+        "models/qwen2.5-coder-0.5b.gguf",
+        "models/gemma3-270m.gguf",
+        "models/minilm",
+        "models/whisper-tiny.bin",
+        "vocab/ggml-vocab-llama-spm.gguf",
+    ] {
+        let text = run(cache.path(), &["inspect", &test_data(path), "--metadata"]).ok();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80 && line.trim_end() == line, "{path}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn tokenize_agrees_with_the_vectors_of_a_vocabulary() {
+    let cache = tempfile::tempdir().unwrap();
+    let vocabulary = test_data("vocab/ggml-vocab-llama-spm.gguf");
+    let inputs = std::fs::read_to_string(test_data("vocab/ggml-vocab-llama-spm.gguf.inp")).unwrap();
+    let outputs = std::fs::read_to_string(test_data("vocab/ggml-vocab-llama-spm.gguf.out")).unwrap();
+    let texts: Vec<&str> = inputs.split("\n__ggml_vocab_test__\n").collect();
+    let mut compared = 0;
+    for (text, expected) in texts.iter().zip(outputs.lines()) {
+        let expected: Vec<u32> = expected.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        let arguments = ["tokenize", "-m", &vocabulary, "--no-special", "--plain", "--json", "-"];
+        let json = common::run_with_input(cache.path(), &arguments, text.as_bytes()).json();
+        assert_eq!(json["ids"], serde_json::json!(expected), "{text:?}");
+        compared += 1;
+    }
+    assert!(compared > 40, "{compared}");
+}

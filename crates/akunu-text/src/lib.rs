@@ -21,6 +21,7 @@
 //! # Ok::<(), akunu_text::EmptyStopString>(())
 //! ```
 
+pub mod chat;
 mod segment;
 mod stop;
 mod stream;

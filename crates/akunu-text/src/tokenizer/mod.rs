@@ -34,7 +34,7 @@
 mod added;
 mod bpe;
 mod byte_level;
-mod charset;
+pub(crate) mod charset;
 mod error;
 mod families;
 mod gguf;

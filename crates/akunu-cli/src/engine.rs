@@ -26,7 +26,8 @@ pub struct EngineArguments {
     pub ctx: Option<u32>,
 }
 
-fn backend_names() -> Vec<&'static str> {
+/// What `--backend` takes.
+pub fn backend_names() -> Vec<&'static str> {
     std::iter::once("auto").chain(akunu::BACKENDS).collect()
 }
 
@@ -43,7 +44,7 @@ impl EngineArguments {
         let options = Options {
             backend: self.backend.clone(),
             threads: self.threads.map(|n| n as usize),
-            context: self.ctx.map(|n| n as usize),
+            context: self.ctx.map(|n| n as usize).or(options.context),
             ..options.clone()
         };
         let model = Model::load(&path, &options);

@@ -32,6 +32,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Complete(commands::complete::Arguments),
+    Perplexity(commands::perplexity::Arguments),
+    Bench(commands::bench::Arguments),
+    Devices(commands::devices::Arguments),
     Inspect(commands::inspect::Arguments),
     Tokenize(commands::tokenize::Arguments),
     Pull(commands::pull::Arguments),
@@ -55,6 +58,9 @@ fn run(command: Command) -> Result<()> {
     let mut out = output::stdout();
     match command {
         Command::Complete(arguments) => commands::complete::run(&arguments, &mut out),
+        Command::Perplexity(arguments) => commands::perplexity::run(&arguments, &mut out),
+        Command::Bench(arguments) => commands::bench::run(&arguments, &mut out),
+        Command::Devices(arguments) => commands::devices::run(&arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect::run(&arguments, &mut out),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments, &mut out),
         Command::Pull(arguments) => commands::pull::run(&arguments, &mut out),

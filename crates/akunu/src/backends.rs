@@ -25,3 +25,11 @@ pub fn backend(name: &str, threads: Option<usize>) -> Result<Box<dyn Backend>> {
         }),
     }
 }
+
+/// What a backend is, in a few words.
+pub fn describe_backend(name: &str) -> Result<String> {
+    backend(name, None).map(|backend| match backend.name() {
+        "reference" => "plain f32 arithmetic on one thread: slow, and the definition of right".to_owned(),
+        other => other.to_owned(),
+    })
+}

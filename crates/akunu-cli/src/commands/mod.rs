@@ -1,8 +1,11 @@
 //! One module for each command: its arguments and its work.
 
+pub mod bench;
 pub mod complete;
+pub mod devices;
 pub mod inspect;
 pub mod models;
+pub mod perplexity;
 pub mod pull;
 pub mod rm;
 pub mod tokenize;

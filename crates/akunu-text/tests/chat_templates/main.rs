@@ -5,3 +5,4 @@
 mod injection;
 mod oracle;
 mod test_data;
+mod tokens;

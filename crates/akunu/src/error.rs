@@ -45,6 +45,17 @@ pub enum Error {
         free: usize,
     },
 
+    /// A tensor could not be converted.
+    #[error("{}: tensor \"{name}\": {source}", path.display())]
+    Tensor {
+        /// The model file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Why not.
+        source: Box<akunu_format::Error>,
+    },
+
     /// The operating system refused.
     #[error("{}: {source}", path.display())]
     Io {
@@ -179,6 +190,7 @@ impl Error {
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
             Error::TooLong { .. } => Kind::Usage,
             Error::CacheFull { .. } => Kind::Unavailable,
+            Error::Tensor { source, .. } => format_kind(source),
             Error::Io { source, .. } => io_kind(source),
             Error::UnknownModel { .. } | Error::NotPulled { .. } | Error::Missing { .. } => Kind::NotFound,
             Error::Usage { .. } => Kind::Usage,
@@ -212,6 +224,7 @@ impl Error {
                 Some("end other sequences, or load the model with room for more of them".to_owned())
             }
             Error::Format(_)
+            | Error::Tensor { .. }
             | Error::Program(_)
             | Error::Tokenizer { .. }
             | Error::Io { .. }

@@ -9,6 +9,7 @@ mod kv;
 mod model;
 mod perplexity;
 mod pieces;
+pub mod quantize;
 mod sequence;
 mod settings;
 mod speculate;

@@ -131,11 +131,11 @@ impl OffsetSearch {
     ) -> Option<(f16, f16)> {
         // Least squares for x = d * a - dmin * b, with a = scale * code and b = min for each value.
         let (mut aa, mut ab, mut bb, mut xa, mut xb) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for g in 0..G {
+        for (g, group) in groups.iter().enumerate() {
             let (scales, mins) = (&choice.scales[g], &choice.mins[g]);
             let inverses = scales.map(|s| inverse(choice.d.to_f32() * s));
-            let moments = self.moments(&groups[g], &inverses, &mins.map(|m| choice.dmin.to_f32() * m));
-            let sum = groups[g].iter().fold([0.0; LANES], |sum, x| lanes(|l| sum[l] + x[l]));
+            let moments = self.moments(group, &inverses, &mins.map(|m| choice.dmin.to_f32() * m));
+            let sum = group.iter().fold([0.0; LANES], |sum, x| lanes(|l| sum[l] + x[l]));
             for l in 0..LANES {
                 aa += scales[l] * scales[l] * moments.qq[l];
                 ab += scales[l] * mins[l] * moments.q[l];
@@ -184,12 +184,10 @@ impl OffsetSearch {
         choice: &Choice<G>,
     ) -> OffsetFit<G> {
         let mut codes = [0; SUPER_BLOCK];
-        for g in 0..G {
+        for (g, group) in groups.iter().enumerate() {
             let inverses = choice.scales[g].map(|s| inverse(choice.d.to_f32() * s));
             let mins = choice.mins[g].map(|m| choice.dmin.to_f32() * m);
-            store_codes::<N>(&mut codes, g, |i| {
-                lanes(|l| self.code((groups[g][i][l] + mins[l]) * inverses[l]))
-            });
+            store_codes::<N>(&mut codes, g, |i| lanes(|l| self.code((group[i][l] + mins[l]) * inverses[l])));
         }
         OffsetFit { d: choice.d, dmin: choice.dmin, scales: choice.scales, mins: choice.mins, codes }
     }

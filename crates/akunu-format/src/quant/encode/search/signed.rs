@@ -146,9 +146,9 @@ impl SignedSearch {
         choice: &Choice<G>,
     ) -> SignedFit<G> {
         let mut codes = [0; SUPER_BLOCK];
-        for g in 0..G {
+        for (g, group) in groups.iter().enumerate() {
             let inverses = choice.scales[g].map(|s| inverse(choice.d.to_f32() * s));
-            store_codes::<N>(&mut codes, g, |i| lanes(|l| self.code(groups[g][i][l] * inverses[l])));
+            store_codes::<N>(&mut codes, g, |i| lanes(|l| self.code(group[i][l] * inverses[l])));
         }
         SignedFit { d: choice.d, scales: choice.scales, codes }
     }

@@ -1,0 +1,200 @@
+//! Converting whole models: from GGUF to GGUF with other dtypes.
+//!
+//! A [`Recipe`] decides which tensor becomes which dtype, the same as llama.cpp's quantiser would choose. Tensors are
+//! read, converted and written one after the other in pieces, by several threads, so that memory holds a few pieces and
+//! never a model. The file appears under its name when it is complete.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//!
+//! use akunu::quantize::{Options, Recipe, quantize};
+//! use akunu_format::gguf::{Gguf, Writer};
+//! use akunu_format::{DType, Data};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let (input, output) = (folder.path().join("tiny.gguf"), folder.path().join("tiny-q8.gguf"));
+//! let mut writer = Writer::new();
+//! writer.metadata("general.architecture", "llama")?;
+//! writer.tensor("blk.0.attn_q.weight", DType::F32, &[2, 32])?;
+//! let mut tensors = writer.create(&input)?;
+//! tensors.append("blk.0.attn_q.weight", &[0; 256])?;
+//! tensors.finish()?;
+//!
+//! let report = quantize(&input, &output, &Options::new(Recipe::Q8_0), &mut |progress| {
+//!     eprintln!("{} {}/{}", progress.tensor, progress.done, progress.total);
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert_eq!(report.tensors[0].to, DType::Q8_0);
+//! assert_eq!((report.bytes_before, report.bytes_after), (256, 68));
+//!
+//! let tensor_dtype = |tensor: &akunu_format::Tensor| match tensor.data {
+//!     Data::Blocks { dtype, .. } => dtype,
+//!     _ => unreachable!(),
+//! };
+//! assert_eq!(tensor_dtype(&Gguf::open(&output)?.tensor("blk.0.attn_q.weight")?), DType::Q8_0);
+//! # Ok::<(), akunu::Error>(())
+//! ```
+
+mod convert;
+mod plan;
+mod recipe;
+mod rules;
+
+use std::fs;
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::thread;
+
+use akunu_format::gguf::{Gguf, Metadata, Writer};
+use akunu_format::{DType, ModelFile, Support};
+
+pub use self::plan::Planned;
+pub use self::recipe::Recipe;
+use crate::{Error, Result};
+
+/// The revision of the block formats, which files state as `general.quantization_version`.
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// Metadata that the converted file has its own of, or none.
+const REPLACED: [&str; 5] =
+    ["general.quantization_version", "general.file_type", "split.no", "split.count", "split.tensors.count"];
+
+/// How to convert.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to convert to.
+    pub recipe: Recipe,
+    /// Whether tensors that are quantised already may be quantised again, which loses quality twice.
+    pub allow_requantize: bool,
+    /// How many threads convert; as many as the machine runs at once by default.
+    pub threads: NonZero<usize>,
+}
+
+impl Options {
+    /// Converts by `recipe`; the rest is as usual.
+    pub fn new(recipe: Recipe) -> Self {
+        let threads = thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+        Self { recipe, allow_requantize: false, threads }
+    }
+}
+
+/// How far a conversion has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The tensor at work.
+    pub tensor: &'a str,
+    /// What it becomes.
+    pub to: DType,
+    /// Which of the tensors it is, from 0.
+    pub index: usize,
+    /// How many tensors there are.
+    pub count: usize,
+    /// Bytes of tensors read so far.
+    pub done: u64,
+    /// Bytes of tensors in all.
+    pub total: u64,
+}
+
+/// What a conversion did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What became of every tensor, in the order of the new file.
+    pub tensors: Vec<Planned>,
+    /// Bytes of tensors before.
+    pub bytes_before: u64,
+    /// Bytes of tensors after.
+    pub bytes_after: u64,
+}
+
+/// What a conversion would make of every tensor, in the order of the new file: tensors of no layer first, then layer by
+/// layer, by name within.
+pub fn plan(gguf: &Gguf, recipe: Recipe) -> Result<Vec<Planned>> {
+    plan::plan(recipe, &gguf.metadata(), gguf.tensors())
+}
+
+/// Converts the model at `input` by a recipe and writes it to `output` as one GGUF file.
+///
+/// Metadata is kept, save for what states the dtypes. `watch` hears how it goes, a few times a second at least, and may
+/// stop it; then, as after any error, `output` is what it was before.
+pub fn quantize(
+    input: impl AsRef<Path>,
+    output: impl AsRef<Path>,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+) -> Result<Report> {
+    let (input, output) = (input.as_ref(), output.as_ref());
+    let gguf = match ModelFile::open(input)? {
+        ModelFile::Gguf(gguf) => gguf,
+        other => {
+            return Err(Error::Format(akunu_format::Error::Unsupported {
+                path: input.to_owned(),
+                what: format!("quantising from {}", other.format()),
+                hint: Some("give a GGUF file".to_owned()),
+            }));
+        }
+    };
+    if let Some(same) = gguf.files().find(|file| is_same_file(file, output)) {
+        return Err(Error::Usage {
+            problem: format!("{} is both input and output", same.display()),
+            hint: "give the output another name".to_owned(),
+        });
+    }
+    let tensors = plan(&gguf, options.recipe)?;
+    check(&gguf, &tensors, options)?;
+
+    let mut writer = Writer::new();
+    copy_metadata(&gguf.metadata(), options.recipe, &mut writer)?;
+    let mut bytes_after = 0;
+    for tensor in &tensors {
+        writer.tensor(&tensor.name, tensor.to, &tensor.shape)?;
+        let rows: usize = tensor.shape.iter().rev().skip(1).product();
+        bytes_after += (rows * tensor.to.row_bytes(tensor.shape.last().copied().unwrap_or(1))?) as u64;
+    }
+    let bytes_before = gguf.tensors().map(|tensor| tensor.byte_len() as u64).sum();
+    convert::write(&gguf, &tensors, options.threads, writer.create(output)?, bytes_before, watch)?;
+    Ok(Report { tensors, bytes_before, bytes_after })
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Refuses what cannot be converted before anything is written.
+fn check(gguf: &Gguf, tensors: &[Planned], options: &Options) -> Result<()> {
+    for tensor in tensors.iter().filter(|tensor| !tensor.is_copied()) {
+        let from = DType::from_name(&tensor.from);
+        if from.is_some_and(|from| from.support() < Support::Read) {
+            return Err(Error::Usage {
+                problem: format!(
+                    "tensor \"{}\" is {} and cannot become {}",
+                    tensor.name, tensor.from, tensor.to
+                ),
+                hint: format!("{} values can be copied, not converted", tensor.from),
+            });
+        }
+        if !options.allow_requantize && from.is_none_or(DType::is_quantized) {
+            return Err(Error::Usage {
+                problem: format!(
+                    "{}: tensor \"{}\" is quantised already ({})",
+                    gguf.path().display(),
+                    tensor.name,
+                    tensor.from
+                ),
+                hint: "start from F32, F16 or BF16, or allow requantising (--allow-requantize), which loses quality \
+                       twice"
+                    .to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn copy_metadata(metadata: &Metadata<'_>, recipe: Recipe, writer: &mut Writer) -> Result<()> {
+    for (key, value) in metadata.iter().filter(|(key, _)| !REPLACED.contains(key)) {
+        writer.metadata_value(key, value)?;
+    }
+    writer.metadata("general.quantization_version", &QUANTIZATION_VERSION)?;
+    writer.metadata("general.file_type", &recipe.file_type())?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Times prompts and decoding, in tokens per second: `bench MODEL [THREADS [PROMPT [TOKENS [REPEATS]]]]`.
+
+use std::error::Error;
+use std::time::Instant;
+
+use akunu_cpu::Cpu;
+use akunu_format::ModelFile;
+use akunu_program::arch::Architecture;
+use akunu_program::program::GroupId;
+use akunu_program::{
+    BLOCK, Backend, Batch, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work, build,
+};
+
+/// Tokens decoded without returning to the host.
+const CHAIN: u32 = 16;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("which model?")?;
+    let mut number = |default: u32| args.next().map_or(Ok(default), |n| n.parse());
+    let (threads, prompt, tokens, repeats) = (number(2)?, number(512)?, number(128)?, number(5)?);
+
+    let begin = Instant::now();
+    let file = ModelFile::open(&path)?;
+    let (arch, names) = Architecture::of(&file)?;
+    let context = (prompt + tokens).max(1).next_multiple_of(BLOCK as u32);
+    let program = build(&arch, &names, &file, context as usize)?;
+    let cpu = Cpu::new(threads as usize)?;
+    let weights = cpu.load(&file, &program.weights)?;
+    let blocks = context / BLOCK as u32;
+    let kv = cpu.kv(&program.groups, &vec![blocks; program.groups.len()])?;
+    let limits = Limits { slots: 1, rows: 512, outputs: 1, context };
+    let mut executable = cpu.compile(&program, weights, kv, &limits)?;
+    println!("{}: loaded in {:.0} ms", cpu.isa(), begin.elapsed().as_secs_f64() * 1e3);
+
+    let (stop, mut out) = (StopFlag::default(), Outputs::default());
+    let numbers: Vec<u32> = (0..blocks).collect();
+    for group in 0..program.groups.len() as u32 {
+        let edit = SlotEdit::Blocks { slot: SlotId(0), group: GroupId(group), first: 0, blocks: &numbers };
+        executable.run(&Batch { edits: &[edit], ..Batch::default() }, Work::Forward, &stop, &mut out)?;
+    }
+    let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+    for _ in 0..=repeats {
+        let ids: Vec<u32> = (0..prompt).map(|i| 100 + i * 37 % 1000).collect();
+        let begin = Instant::now();
+        for (i, ids) in ids.chunks(512).enumerate() {
+            let (start, rows) = (512 * i as u32, ids.len() as u32);
+            let spans = [Span { slot: SlotId(0), start, rows, phase: Phase::Prompt }];
+            let outputs = [rows - 1];
+            let batch = Batch { spans: &spans, tokens: ids, outputs: &outputs, ..Batch::default() };
+            executable.run(&batch, Work::Step, &stop, &mut out)?;
+        }
+        prefill.push(f64::from(prompt) / begin.elapsed().as_secs_f64());
+        let begin = Instant::now();
+        let (mut token, mut done) = (100, 0);
+        while done < tokens {
+            let n = CHAIN.min(tokens - done);
+            // As llama-bench does, from an empty context.
+            let spans = [Span { slot: SlotId(0), start: done, rows: 1, phase: Phase::Decode }];
+            let batch = Batch { spans: &spans, tokens: &[token], outputs: &[0], ..Batch::default() };
+            executable.run(&batch, Work::Chain(n), &stop, &mut out)?;
+            token = out.tokens[n as usize - 1];
+            done += n;
+        }
+        decode.push(f64::from(tokens) / begin.elapsed().as_secs_f64());
+    }
+    for (what, count, mut rates) in [("pp", prompt, prefill), ("tg", tokens, decode)] {
+        if count > 0 {
+            rates.remove(0); // the first round warms up
+            rates.sort_by(f64::total_cmp);
+            let (median, best) = (rates[rates.len() / 2], rates[rates.len() - 1]);
+            println!("{what}{count}: median {median:.1}, best {best:.1} tokens/s");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,430 @@
+//! The executable: batches in, logits or tokens out, the workers walking the step list together in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use akunu_program::program::{Domain, Program};
+use akunu_program::select::{Sampling, select};
+use akunu_program::{Batch, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Work};
+
+use crate::Isa;
+use crate::kernels::rows::Argmax;
+use crate::kv::{CpuKv, padded};
+use crate::lower::{Lowered, lower};
+use crate::memory::{Shared, Turn};
+use crate::plan::{BufferId, FEW_ROWS};
+use crate::pool::{Broken, Pool, Team};
+use crate::rope::RopeRows;
+use crate::simd::LANES;
+use crate::slots::{Row, Slots};
+use crate::step::{Attention, Step};
+use crate::weights::CpuWeights;
+
+/// Positions of the context that one worker attends to at a time in decoding: results are joined in the order of these
+/// parts, whose borders are absolute positions.
+pub(crate) const PART: usize = 256;
+
+/// Consecutive rows of a prompt that go over the context together.
+pub(crate) const ROWS_TOGETHER: usize = 8;
+
+/// Stands for "no token" in the workers' argmax results.
+const NO_TOKEN: u32 = u32::MAX;
+
+/// A lowered program with all its memory.
+pub(crate) struct CpuExecutable {
+    pub(crate) machine: Machine,
+    pool: Arc<Pool>,
+    steps: Vec<Step>,
+}
+
+/// Everything the workers share during a run.
+pub(crate) struct Machine {
+    pub(crate) isa: Isa,
+    pub(crate) weights: Arc<CpuWeights>,
+    pub(crate) kv: Arc<CpuKv>,
+    pub(crate) lowered: Places,
+    pub(crate) arena: Shared,
+    /// States of attention over parts of the context: `[row][kv_head][part][query][state]`, for few rows.
+    pub(crate) parts: Shared,
+    /// `f32`s of one row of `parts`.
+    pub(crate) parts_row: usize,
+    /// One for each worker.
+    pub(crate) scratch: Vec<Scratch>,
+    /// `[output][worker]`: the largest logit and its index.
+    best: Shared,
+    pub(crate) ropes: Vec<RopeRows>,
+    /// Written by worker 0 alone, between barriers.
+    pub(crate) state: Turn<State>,
+    vocabulary: usize,
+}
+
+/// Where the buffers lie.
+pub(crate) struct Places {
+    pub(crate) buffers: Vec<crate::plan::Buffer>,
+    logits: BufferId,
+}
+
+/// Room for one worker's attention.
+pub(crate) struct Scratch {
+    /// `[query][dim]`.
+    pub(crate) queries: Shared,
+    /// `[query][state]`, or `[part][query][state]`.
+    pub(crate) states: Shared,
+    /// `[query]`: what it sees of a block.
+    pub(crate) visible: Shared,
+}
+
+/// What a run works on.
+pub(crate) struct State {
+    pub(crate) slots: Slots,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) outputs: Vec<u32>,
+    /// Rows that attend together: single decode rows, up to [`ROWS_TOGETHER`] consecutive prompt rows.
+    pub(crate) blocks: Vec<RowBlock>,
+    /// Whether every worker does all row steps on its own copies.
+    pub(crate) redundant: bool,
+    /// Whether attention writes the keys and values of the rows itself.
+    pub(crate) writes_late: bool,
+    error: Option<Error>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct RowBlock {
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) phase: Phase,
+}
+
+impl CpuExecutable {
+    pub(crate) fn compile(
+        program: &Program,
+        weights: Arc<CpuWeights>,
+        kv: Arc<CpuKv>,
+        limits: &Limits,
+        isa: Isa,
+        pool: Arc<Pool>,
+    ) -> Result<CpuExecutable> {
+        if !kv.fits(&program.groups) {
+            return Err(Error::Batch("the KV store was made for other groups".into()));
+        }
+        let workers = pool.size();
+        let Lowered { steps, mut plan, logits } = lower(program, &weights, isa, workers)?;
+        let arena = Shared::new(plan.place(limits.rows as usize, limits.outputs as usize, workers));
+        let attentions: Vec<&Attention> = steps
+            .iter()
+            .filter_map(|s| if let Step::Attend { attention, .. } = s { Some(attention) } else { None })
+            .collect();
+        let largest = |f: &dyn Fn(&Attention) -> usize| attentions.iter().map(|a| f(a)).max().unwrap_or(0);
+        let parts = limits.context as usize / PART + 2;
+        let state = |a: &Attention| a.sharing * a.state_len();
+        let parts_row = largest(&|a| a.kv_heads * parts * state(a));
+        let scratch = || Scratch {
+            queries: Shared::new(4 * largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim))),
+            states: Shared::new(4 * largest(&|a| state(a) * parts.max(ROWS_TOGETHER))),
+            visible: Shared::new(2 * largest(&|a| ROWS_TOGETHER * a.sharing)),
+        };
+        let vocabulary = program.value(program.logits).width;
+        let rows = limits.rows as usize;
+        let table_rows = program.weights.iter().filter(|w| w.role.lookup).map(|w| w.rows).min();
+        let machine = Machine {
+            isa,
+            kv,
+            lowered: Places { buffers: plan.buffers, logits },
+            arena,
+            parts: Shared::new(4 * FEW_ROWS.min(rows) * parts_row),
+            parts_row,
+            scratch: (0..workers).map(|_| scratch()).collect(),
+            best: Shared::new(8 * workers * limits.outputs as usize),
+            ropes: program.ropes.iter().map(|r| RopeRows::new(r, limits.context as usize)).collect(),
+            state: Turn::new(State {
+                slots: Slots::new(limits, &program.groups, table_rows.unwrap_or(vocabulary)),
+                rows: Vec::with_capacity(rows),
+                outputs: Vec::with_capacity(limits.outputs as usize),
+                blocks: Vec::with_capacity(rows),
+                redundant: false,
+                writes_late: false,
+                error: None,
+            }),
+            weights,
+            vocabulary,
+        };
+        machine.check_vectors(&steps)?;
+        Ok(CpuExecutable { machine, pool, steps })
+    }
+}
+
+impl Machine {
+    /// Whether every norm weight and bias is there, so that no step can fail.
+    fn check_vectors(&self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            match step {
+                Step::Norm { weight, bias, .. } => {
+                    self.weights.vector(*weight)?;
+                    bias.map(|b| self.weights.vector(b)).transpose()?;
+                }
+                Step::Linear { parts, .. } => {
+                    for bias in parts.iter().filter_map(|p| p.bias) {
+                        self.weights.vector(bias)?;
+                    }
+                }
+                Step::Embed { table, .. } => {
+                    self.weights.matrix(*table)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rows a domain has in this run.
+    pub(crate) fn count(&self, state: &State, domain: Domain) -> usize {
+        match domain {
+            Domain::Tokens => state.rows.len(),
+            Domain::Outputs => state.outputs.len(),
+        }
+    }
+
+    /// The byte at which a worker's view of a buffer begins.
+    pub(crate) fn start(&self, state: &State, id: BufferId, worker: usize) -> usize {
+        let buffer = &self.lowered.buffers[id.0];
+        let copy = if state.redundant && buffer.private { worker * FEW_ROWS * buffer.row_bytes } else { 0 };
+        buffer.offset + copy
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn run(&mut self, batch: &Batch<'_>, work: Work, stop: &StopFlag, out: &mut Outputs) -> Result<()> {
+        out.logits.clear();
+        out.tokens.clear();
+        let machine = &mut self.machine;
+        let state = machine.state.own();
+        state.slots.prepare(batch, work, &machine.kv, &mut state.rows)?;
+        for copy in batch.copies {
+            // SAFETY: no worker runs.
+            unsafe { machine.kv.copy(*copy)? };
+        }
+        if state.rows.is_empty() {
+            return Ok(());
+        }
+        let turns = match work {
+            Work::Chain(n) => n,
+            Work::Forward | Work::Step => 1,
+        };
+        for row in &state.rows {
+            for rope in &mut machine.ropes {
+                (row.position..row.position + turns).for_each(|p| rope.prepare(p as usize));
+            }
+        }
+        state.begin(batch);
+        if matches!(work, Work::Chain(_) | Work::Step) {
+            out.tokens.resize(turns as usize * batch.outputs.len(), 0);
+        }
+        let tokens = Turn::new(&mut out.tokens);
+        let walk = Walk { steps: &self.steps, machine, stop, halted: AtomicU32::new(u32::MAX), work, turns };
+        let result = self.pool.run(&|worker, team| walk.walk(worker, team, &tokens));
+        let halted = walk.halted.into_inner() != u32::MAX;
+        if let Some(error) = machine.state.own().error.take() {
+            out.tokens.clear();
+            return Err(error);
+        }
+        if halted {
+            out.tokens.clear();
+            return Err(Error::Stopped);
+        }
+        result.map_err(|Broken| Error::Batch("a worker failed; this is a bug".into()))?;
+        if work == Work::Forward {
+            let count = batch.outputs.len() * machine.vocabulary;
+            let offset = machine.lowered.buffers[machine.lowered.logits.0].offset;
+            // SAFETY: no worker runs.
+            out.logits.extend_from_slice(unsafe { machine.arena.get(offset, count) });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Decides how the workers go about this batch.
+    fn begin(&mut self, batch: &Batch<'_>) {
+        self.outputs.clear();
+        self.outputs.extend_from_slice(batch.outputs);
+        self.blocks.clear();
+        let mut first = 0;
+        for span in batch.spans {
+            let (end, together) = match span.phase {
+                Phase::Decode => (first + span.rows as usize, 1),
+                Phase::Prompt => (first + span.rows as usize, ROWS_TOGETHER),
+            };
+            while first < end {
+                let rows = together.min(end - first);
+                self.blocks.push(RowBlock { first, rows, phase: span.phase });
+                first += rows;
+            }
+        }
+        self.redundant = self.rows.len() <= FEW_ROWS;
+        // A row that nobody else in the batch can see may be written by whoever attends to its position.
+        let decode = |s: &akunu_program::Span| s.rows == 1 && s.phase == Phase::Decode;
+        let apart = |i: usize| batch.spans[..i].iter().all(|s| s.slot != batch.spans[i].slot);
+        self.writes_late = self.redundant
+            && batch.spans.iter().all(|s| s.rows == 0 || decode(s))
+            && (0..batch.spans.len()).all(apart);
+        self.error = None;
+    }
+}
+
+/// One run, as the workers see it.
+struct Walk<'a> {
+    steps: &'a [Step],
+    machine: &'a Machine,
+    stop: &'a StopFlag,
+    /// The number of the barrier after which to halt.
+    halted: AtomicU32,
+    work: Work,
+    turns: u32,
+}
+
+/// A worker's place in the walk.
+pub(crate) struct Place<'a> {
+    pub(crate) worker: usize,
+    team: &'a Team,
+    /// Barriers passed.
+    barriers: u32,
+}
+
+impl Walk<'_> {
+    fn walk(&self, worker: usize, team: &Team, tokens: &Turn<&mut Vec<u32>>) -> Result<(), Broken> {
+        let mut place = Place { worker, team, barriers: 0 };
+        for turn in 0..self.turns {
+            self.body(&mut place)?;
+            if self.work == Work::Forward {
+                break;
+            }
+            self.select(&mut place, turn as usize, tokens)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the others. Worker 0 looks at the stop flag before, and all halt after the same barrier.
+    fn barrier(&self, place: &mut Place<'_>) -> Result<(), Broken> {
+        if place.worker == 0 && self.stop.check().is_err() {
+            self.halt(place);
+        }
+        place.team.barrier()?;
+        place.barriers += 1;
+        if self.halted.load(Ordering::Acquire) < place.barriers { Err(Broken) } else { Ok(()) }
+    }
+
+    /// Halts everyone after the next barrier.
+    fn halt(&self, place: &Place<'_>) {
+        self.halted.fetch_min(place.barriers, Ordering::Release);
+    }
+
+    fn body(&self, place: &mut Place<'_>) -> Result<(), Broken> {
+        // SAFETY: worker 0 writes the state only in `select`, between two barriers.
+        let state = unsafe { self.machine.state.get() };
+        // Whether rows were written that other workers will read.
+        let mut pending = false;
+        for step in self.steps {
+            let wide = step.is_wide();
+            let crosses = matches!(step, Step::Gather { .. });
+            if pending && (wide || crosses) {
+                self.barrier(place)?;
+                pending = false;
+            }
+            self.machine.step(step, state, place.worker, place.team.size());
+            if wide {
+                self.barrier(place)?;
+            } else {
+                let writes_cache = matches!(step, Step::Rotate(_)) && !state.writes_late;
+                pending |= !state.redundant || writes_cache;
+            }
+        }
+        if pending {
+            self.barrier(place)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the next tokens and, in a chain, makes them the next rows.
+    fn select(&self, place: &mut Place<'_>, turn: usize, tokens: &Turn<&mut Vec<u32>>) -> Result<(), Broken> {
+        let machine = self.machine;
+        // SAFETY: as in `body`.
+        let workers = place.team.size();
+        machine.find_best(unsafe { machine.state.get() }, place.worker, workers);
+        self.barrier(place)?;
+        if place.worker == 0 {
+            // SAFETY: the others wait at the barrier below and touch neither.
+            let (state, tokens) = unsafe { (machine.state.get_mut(), tokens.get_mut()) };
+            let outputs = state.outputs.len();
+            if let Err(error) =
+                machine.choose(state, workers, &mut tokens[turn * outputs..(turn + 1) * outputs])
+            {
+                state.error = Some(error);
+                self.halt(place);
+            } else if matches!(self.work, Work::Chain(_)) {
+                for (i, &token) in tokens[turn * outputs..(turn + 1) * outputs].iter().enumerate() {
+                    let row = &mut state.rows[i];
+                    *row = Row { position: row.position + 1, token, ..*row };
+                    state.slots.set_token(*row);
+                }
+            }
+        }
+        self.barrier(place)
+    }
+}
+
+/// Whether a slot just takes the largest logit.
+fn is_plain(sampling: &Sampling) -> bool {
+    sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.penalizes()
+}
+
+impl Machine {
+    /// The largest logit of this worker's share of every output.
+    fn find_best(&self, state: &State, worker: usize, workers: usize) {
+        let vectors = self.vocabulary.div_ceil(LANES);
+        let from = vectors * worker / workers * LANES;
+        let to = (vectors * (worker + 1) / workers * LANES).min(self.vocabulary);
+        let logits = self.lowered.buffers[self.lowered.logits.0].offset;
+        for (i, &output) in state.outputs.iter().enumerate() {
+            if !is_plain(&state.slots.slot(state.rows[output as usize].slot).sampling) {
+                continue;
+            }
+            let mut best = None;
+            // SAFETY: logits are complete since the last barrier; every worker writes its own entry of `best`.
+            let (x, entry) = unsafe {
+                let x = self.arena.get(logits + 4 * (i * self.vocabulary + from), to - from);
+                (x, self.best.get_mut::<u32>(8 * (i * workers + worker), 2))
+            };
+            self.isa.run(Argmax { x, best: &mut best });
+            let (value, token) =
+                best.map_or((f32::NEG_INFINITY, NO_TOKEN), |(value, at)| (value, at + from as u32));
+            entry.copy_from_slice(&[value.to_bits(), token]);
+        }
+    }
+
+    /// One token for every output.
+    fn choose(&self, state: &State, workers: usize, tokens: &mut [u32]) -> Result<()> {
+        let logits = self.lowered.buffers[self.lowered.logits.0].offset;
+        for (i, (&output, chosen)) in state.outputs.iter().zip(tokens).enumerate() {
+            let row = state.rows[output as usize];
+            let slot = state.slots.slot(row.slot);
+            let token = if is_plain(&slot.sampling) {
+                // SAFETY: all workers have passed the barrier after `find_best`.
+                let entries: &[u32] = unsafe { self.best.get(8 * i * workers, 2 * workers) };
+                let mut best = (f32::NEG_INFINITY, NO_TOKEN);
+                for entry in entries.as_chunks::<2>().0 {
+                    if entry[1] != NO_TOKEN && f32::from_bits(entry[0]) > best.0 {
+                        best = (f32::from_bits(entry[0]), entry[1]);
+                    }
+                }
+                (best.1 != NO_TOKEN).then_some(best.1)
+            } else {
+                // SAFETY: the other workers wait.
+                let logits =
+                    unsafe { self.arena.get_mut(logits + 4 * i * self.vocabulary, self.vocabulary) };
+                select(logits, &slot.sampling, &slot.tokens[..=row.position as usize], row.position)
+            };
+            *chosen = token.ok_or(Error::NoChoice { position: row.position })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Attention over one block of keys and values, as online softmax.
+//!
+//! A *query* is one head of one row. All queries that read the same key and value head go over a block together, so that
+//! it is read and converted once for several of them. What a query gets does not depend on its neighbours: positions it
+//! may not see have weight zero, and blocks are visited in the order of their positions.
+
+use akunu_program::BLOCK;
+
+use crate::simd::{Kernel, LANES, Simd};
+
+/// Vectors of positions in a block.
+const SUBTILES: usize = BLOCK / LANES;
+
+/// Queries worked on together at most.
+const QUERIES: usize = 4;
+
+/// Vectors of a head's dimension worked on together when values are summed.
+const COLUMNS: usize = 4;
+
+/// Room before the sums of a query's state: the largest score, the total weight, and padding to a vector.
+pub(crate) const STATE_HEAD: usize = LANES;
+
+/// `f32`s of the state of one query whose head has `dim` elements (padded to whole vectors).
+pub(crate) const fn state_len(dim: usize) -> usize {
+    STATE_HEAD + dim
+}
+
+/// The state of a query that has seen nothing.
+pub(crate) fn clear(state: &mut [f32]) {
+    state.fill(0.0);
+    state[0] = f32::NEG_INFINITY;
+}
+
+/// Adds one block to the state of some queries.
+pub(crate) struct AttendBlock<'a> {
+    /// F16: `[position / 16][dim][position % 16]`.
+    pub(crate) keys: &'a [u16],
+    /// F16: `[position][dim]`.
+    pub(crate) values: &'a [u16],
+    /// A multiple of the vector length.
+    pub(crate) dim: usize,
+    /// `[query][dim]`.
+    pub(crate) queries: &'a [f32],
+    /// The first position of the block that each query sees, and the one after the last.
+    pub(crate) visible: &'a [[u8; 2]],
+    pub(crate) scale: f32,
+    pub(crate) cap: Option<f32>,
+    /// `[query][state_len(dim)]`.
+    pub(crate) state: &'a mut [f32],
+}
+
+impl Kernel for AttendBlock<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let mut first = 0;
+        while first < self.visible.len() {
+            match self.visible.len() - first {
+                1 => self.together::<S, 1>(first),
+                2 => self.together::<S, 2>(first),
+                3 => self.together::<S, 3>(first),
+                _ => self.together::<S, QUERIES>(first),
+            }
+            first += QUERIES;
+        }
+    }
+}
+
+impl AttendBlock<'_> {
+    #[inline(always)]
+    fn together<S: Simd, const Q: usize>(&mut self, first: usize) {
+        let dim = self.dim;
+        let queries = &self.queries[first * dim..(first + Q) * dim];
+        let visible: &[[u8; 2]] = &self.visible[first..first + Q];
+        let (begin, end) = visible.iter().fold((BLOCK, 0), |(b, e), v| {
+            if v[0] < v[1] { (b.min(usize::from(v[0])), e.max(usize::from(v[1]))) } else { (b, e) }
+        });
+        if begin >= end {
+            return;
+        }
+        let mut weights = self.scores::<S, Q>(queries);
+        let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
+        for ((weights, visible), state) in
+            weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
+        {
+            soften::<S>(weights, *visible, state);
+        }
+        self.sum_values::<S, Q>(first, &weights, begin, end);
+    }
+
+    /// The scaled and capped scores of all positions of the block.
+    #[inline(always)]
+    fn scores<S: Simd, const Q: usize>(&self, queries: &[f32]) -> [[f32; BLOCK]; Q] {
+        let dim = self.dim;
+        let keys = &self.keys.as_chunks::<LANES>().0[..SUBTILES * dim];
+        let mut sums = [[S::splat(0.0); SUBTILES]; Q];
+        for d in 0..dim {
+            // SAFETY: `keys` holds `SUBTILES · dim` vectors and `queries` `Q · dim` numbers.
+            let keys: [S::F; SUBTILES] =
+                std::array::from_fn(|i| S::load_f16(unsafe { keys.get_unchecked(i * dim + d) }));
+            for (q, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+                for i in 0..SUBTILES {
+                    sums[i] = S::fma(keys[i], x, sums[i]);
+                }
+            }
+        }
+        let mut scores = [[0.0; BLOCK]; Q];
+        let scale = S::splat(self.scale);
+        for (sums, scores) in sums.into_iter().zip(&mut scores) {
+            for (sum, scores) in sums.into_iter().zip(scores.as_chunks_mut().0) {
+                let mut score = S::mul(sum, scale);
+                if let Some(cap) = self.cap {
+                    score = S::mul(S::splat(cap), S::tanh(S::div(score, S::splat(cap))));
+                }
+                S::store(score, scores);
+            }
+        }
+        scores
+    }
+
+    /// Adds the block's values by their weights.
+    #[inline(always)]
+    fn sum_values<S: Simd, const Q: usize>(
+        &mut self,
+        first: usize,
+        weights: &[[f32; BLOCK]; Q],
+        begin: usize,
+        end: usize,
+    ) {
+        let vectors = self.dim / LANES;
+        let mut column = 0;
+        while column + COLUMNS <= vectors {
+            self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column);
+            column += COLUMNS;
+        }
+        while column < vectors {
+            self.sum_columns::<S, Q, 1>(first, weights, begin, end, column);
+            column += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn sum_columns<S: Simd, const Q: usize, const C: usize>(
+        &mut self,
+        first: usize,
+        weights: &[[f32; BLOCK]; Q],
+        begin: usize,
+        end: usize,
+        column: usize,
+    ) {
+        let vectors = self.dim / LANES;
+        let values = &self.values.as_chunks::<LANES>().0[..BLOCK * vectors];
+        let state = self.state.as_chunks_mut::<LANES>().0;
+        let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
+        let mut sums: [[S::F; C]; Q] =
+            std::array::from_fn(|q| std::array::from_fn(|c| S::load(&state[at(q, c)])));
+        for position in begin..end {
+            // SAFETY: `values` holds `BLOCK · vectors` vectors, `position` is below `BLOCK`, `column + C` at most `vectors`.
+            let values: [S::F; C] = std::array::from_fn(|c| {
+                S::load_f16(unsafe { values.get_unchecked(position * vectors + column + c) })
+            });
+            for q in 0..Q {
+                let weight = S::splat(weights[q][position]);
+                for c in 0..C {
+                    sums[q][c] = S::fma(values[c], weight, sums[q][c]);
+                }
+            }
+        }
+        for q in 0..Q {
+            for c in 0..C {
+                S::store(sums[q][c], &mut state[at(q, c)]);
+            }
+        }
+    }
+}
+
+/// Turns scores into weights relative to the largest score so far, and brings the state to that scale.
+#[inline(always)]
+fn soften<S: Simd>(scores: &mut [f32; BLOCK], [begin, end]: [u8; 2], state: &mut [f32]) {
+    if begin >= end {
+        scores.fill(0.0);
+        return;
+    }
+    scores[..usize::from(begin)].fill(f32::NEG_INFINITY);
+    scores[usize::from(end)..].fill(f32::NEG_INFINITY);
+    let scores = scores.as_chunks_mut::<LANES>().0;
+    let block = scores.iter().fold(S::splat(f32::NEG_INFINITY), |m, s| S::max(m, S::load(s)));
+    let before = state[0];
+    let largest = S::largest(block).max(before);
+    let mut total = S::splat(0.0);
+    for scores in scores {
+        let weights = S::exp(S::sub(S::load(scores), S::splat(largest)));
+        total = S::add(total, weights);
+        S::store(weights, scores);
+    }
+    let sum = S::sum(total);
+    if before == largest {
+        state[1] += sum;
+        return;
+    }
+    let mut shrink = [0.0; LANES];
+    S::store(S::exp(S::splat(before - largest)), &mut shrink);
+    state[0] = largest;
+    state[1] = state[1] * shrink[0] + sum;
+    for sums in &mut state.as_chunks_mut::<LANES>().0[1..] {
+        S::store(S::mul(S::load(sums), S::splat(shrink[0])), sums);
+    }
+}
+
+/// Joins the states of one query over consecutive parts of its context, in order, and divides by the total weight.
+pub(crate) struct Merge<'a> {
+    /// `[part]`, each `stride` long and beginning with the query's state.
+    pub(crate) parts: &'a [f32],
+    pub(crate) stride: usize,
+    /// The head's own size, without padding.
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Kernel for Merge<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let largest = self.parts.chunks(self.stride).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
+        let mut total = 0.0;
+        self.out.fill(0.0);
+        for part in self.parts.chunks(self.stride) {
+            let mut weight = [0.0; LANES];
+            S::store(S::exp(S::splat(part[0] - largest)), &mut weight);
+            total += part[1] * weight[0];
+            for (out, x) in self.out.iter_mut().zip(&part[STATE_HEAD..]) {
+                *out += x * weight[0];
+            }
+        }
+        for out in self.out {
+            *out /= total;
+        }
+    }
+}
+
+/// Writes the key and value of one head at one position.
+pub(crate) struct Remember<'a> {
+    pub(crate) key: &'a [f32],
+    pub(crate) value: &'a [f32],
+    /// Where the head's tile begins: keys as in [`AttendBlock`], then values.
+    pub(crate) tile: *mut u16,
+    /// Padded; not less than the key's length.
+    pub(crate) dim: usize,
+    /// Within the block.
+    pub(crate) position: usize,
+}
+
+impl Kernel for Remember<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (subtile, lane) = (self.position / LANES, self.position % LANES);
+        // SAFETY: the tile has `BLOCK · dim` keys and as many values; the executor lets one worker write a position, and
+        // nobody read it meanwhile.
+        unsafe {
+            to_f16::<S>(self.key, self.tile.add(subtile * self.dim * LANES + lane), LANES);
+            to_f16::<S>(self.value, self.tile.add((BLOCK + self.position) * self.dim), 1);
+        }
+    }
+}
+
+/// F16, every `stride`-th number from `out` on; what is too large becomes the largest.
+///
+/// # Safety
+/// All those places may be written.
+#[inline(always)]
+unsafe fn to_f16<S: Simd>(x: &[f32], out: *mut u16, stride: usize) {
+    const LARGEST: f32 = 65504.0;
+    for (i, x) in x.chunks(LANES).enumerate() {
+        let (mut lanes, mut bits) = ([0.0; LANES], [0; LANES]);
+        lanes[..x.len()].copy_from_slice(x);
+        let limited = S::min(S::max(S::load(&lanes), S::splat(-LARGEST)), S::splat(LARGEST));
+        S::store_f16(limited, &mut bits);
+        for (j, bits) in bits[..x.len()].iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *out.add((i * LANES + j) * stride) = *bits };
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Products of float weights with `f32` activations.
+//!
+//! Even and odd columns are summed apart and added at the end, whatever the number of rows.
+
+use std::marker::PhantomData;
+
+use crate::memory::Plain;
+use crate::simd::{Kernel, LANES, Simd};
+
+use super::product::{Input, Product};
+
+/// Rows worked on together, from the most to one.
+const MANY: usize = 8;
+const SOME: usize = 4;
+
+/// A stored float.
+pub(crate) trait Float {
+    type Bits: Plain;
+    fn load<S: Simd>(from: &[Self::Bits; LANES]) -> S::F;
+}
+
+macro_rules! float {
+    ($name:ident, $bits:ty, $load:ident) => {
+        pub(crate) struct $name;
+        impl Float for $name {
+            type Bits = $bits;
+            #[inline(always)]
+            fn load<S: Simd>(from: &[$bits; LANES]) -> S::F {
+                S::$load(from)
+            }
+        }
+    };
+}
+
+float!(F32, f32, load);
+float!(F16, u16, load_f16);
+float!(Bf16, u16, load_bf16);
+
+/// A product with weights of that type.
+pub(crate) struct FloatProduct<'a, T> {
+    product: &'a Product<'a>,
+    x: &'a [f32],
+    kind: PhantomData<T>,
+}
+
+impl<'a, T> FloatProduct<'a, T> {
+    pub(crate) fn new(product: &'a Product<'a>) -> Self {
+        let Input::Floats(x) = product.x else { unreachable!("lowered with float activations") };
+        assert!(x.len() >= product.count * product.matrix.cols);
+        FloatProduct { product, x, kind: PhantomData }
+    }
+}
+
+impl<T: Float> Kernel for FloatProduct<'_, T> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Product { matrix, count, .. } = *self.product;
+        for panel in self.product.panels.clone() {
+            let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
+            let mut row = 0;
+            while row + MANY <= count {
+                self.block::<S, MANY>(weights, panel, row);
+                row += MANY;
+            }
+            while row + SOME <= count {
+                self.block::<S, SOME>(weights, panel, row);
+                row += SOME;
+            }
+            while row < count {
+                self.block::<S, 1>(weights, panel, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl<T: Float> FloatProduct<'_, T> {
+    /// One panel by `M` rows.
+    #[inline(always)]
+    fn block<S: Simd, const M: usize>(&self, weights: &[[T::Bits; LANES]], panel: usize, row: usize) {
+        let cols = weights.len();
+        let x = &self.x[row * cols..(row + M) * cols];
+        let (mut even, mut odd) = ([S::splat(0.0); M], [S::splat(0.0); M]);
+        let (pairs, last) = weights.as_chunks::<2>();
+        for (i, [w0, w1]) in pairs.iter().enumerate() {
+            let (w0, w1) = (T::load::<S>(w0), T::load::<S>(w1));
+            for m in 0..M {
+                // SAFETY: `x` holds `M` rows of `cols`, and `2 i + 1` is below `cols`.
+                let (x0, x1) = unsafe {
+                    let at = x.as_ptr().add(m * cols + 2 * i);
+                    (*at, *at.add(1))
+                };
+                even[m] = S::fma(w0, S::splat(x0), even[m]);
+                odd[m] = S::fma(w1, S::splat(x1), odd[m]);
+            }
+        }
+        for w in last {
+            let w = T::load::<S>(w);
+            for m in 0..M {
+                even[m] = S::fma(w, S::splat(x[(m + 1) * cols - 1]), even[m]);
+            }
+        }
+        for m in 0..M {
+            self.product.put::<S>(row + m, panel, S::add(even[m], odd[m]));
+        }
+    }
+}

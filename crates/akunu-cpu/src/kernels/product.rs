@@ -1,0 +1,144 @@
+//! `out = x · weightsᵀ + bias` for a range of panels: what all matrix products have in common.
+
+use std::ops::Range;
+
+use crate::Isa;
+use crate::memory::Plain;
+use crate::pack::{Codes, Form, Matrix, Scales, TILE};
+use crate::simd::{LANES, Simd};
+
+use super::float::{Bf16, F16, F32, FloatProduct};
+use super::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Iq4, SuperScales};
+
+/// A tile's worth of activations of one row, as 8-bit integers under one scale.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Group {
+    /// Four integers -127..=127 in each word, the first in the lowest byte.
+    pub(crate) words: [i32; TILE / 4],
+    pub(crate) scale: f32,
+    /// The sums of the first and the last sixteen integers.
+    pub(crate) sums: [i16; 2],
+    /// The same, times the scale.
+    pub(crate) scaled_sums: [f32; 2],
+}
+
+// SAFETY: numbers without padding: 32 + 4 + 4 + 8 bytes.
+unsafe impl Plain for Group {}
+const _: () = assert!(size_of::<Group>() == 48);
+
+/// The rows a product multiplies: contiguous, row after row.
+#[derive(Clone, Copy)]
+pub(crate) enum Input<'a> {
+    /// `[row][column]`.
+    Floats(&'a [f32]),
+    /// `[row][tile]`.
+    Groups(&'a [Group]),
+}
+
+/// One product over some of a matrix's panels.
+#[derive(Clone)]
+pub(crate) struct Product<'a> {
+    pub(crate) matrix: &'a Matrix,
+    /// The panels to work on.
+    pub(crate) panels: Range<usize>,
+    /// The rows of the matrix that are wanted; the first is column 0 of the output.
+    pub(crate) slice: Range<usize>,
+    /// How many rows of `x`.
+    pub(crate) count: usize,
+    pub(crate) x: Input<'a>,
+    pub(crate) out: Columns,
+    /// One for each row of the slice.
+    pub(crate) bias: Option<&'a [f32]>,
+}
+
+/// A matrix in shared memory, of which each worker writes its own columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    pub(crate) start: *mut f32,
+    /// Elements from one row to the next.
+    pub(crate) stride: usize,
+}
+
+impl Product<'_> {
+    /// Writes what is wanted of sixteen outputs of one row.
+    #[inline(always)]
+    pub(crate) fn put<S: Simd>(&self, row: usize, panel: usize, sums: S::F) {
+        let base = panel * LANES;
+        let (from, to) = (self.slice.start.max(base), self.slice.end.min(base + LANES));
+        let at = row * self.out.stride + from - self.slice.start;
+        if to - from == LANES {
+            let mut sums = sums;
+            if let Some(bias) = self.bias
+                && let Some(bias) = bias[from - self.slice.start..].first_chunk()
+            {
+                sums = S::add(sums, S::load(bias));
+            }
+            // SAFETY: rows below `count` and the columns of this product's panels belong to the caller alone: the
+            // executor gives each worker its own panels and has room for every row.
+            let out = unsafe { &mut *self.out.start.add(at).cast::<[f32; LANES]>() };
+            S::store(sums, out);
+            return;
+        }
+        let mut lanes = [0.0; LANES];
+        S::store(sums, &mut lanes);
+        // SAFETY: as above.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.out.start.add(at), to - from) };
+        for (i, out) in out.iter_mut().enumerate() {
+            let bias = self.bias.map_or(0.0, |bias| bias[from - self.slice.start + i]);
+            *out = lanes[from - base + i] + bias;
+        }
+    }
+}
+
+/// The kernel for a form.
+pub(crate) type ProductFn = fn(&Product<'_>);
+
+macro_rules! product {
+    ($isa:expr, $kernel:ty) => {{
+        match $isa {
+            Isa::Portable => |p: &Product<'_>| Isa::Portable.run(<$kernel>::new(p)),
+            Isa::Avx2 => |p: &Product<'_>| Isa::Avx2.run(<$kernel>::new(p)),
+            Isa::Avx512 => |p: &Product<'_>| Isa::Avx512.run(<$kernel>::new(p)),
+            Isa::Neon => |p: &Product<'_>| Isa::Neon.run(<$kernel>::new(p)),
+        }
+    }};
+}
+
+/// Chooses the kernel for a form, once, at compile time of the program.
+pub(crate) fn product_fn(isa: Isa, form: Form) -> ProductFn {
+    let (codes, scales) = match form {
+        Form::F32 => return product!(isa, FloatProduct<'_, F32>),
+        Form::F16 => return product!(isa, FloatProduct<'_, F16>),
+        Form::Bf16 => return product!(isa, FloatProduct<'_, Bf16>),
+        Form::Int { codes, scales, .. } => (codes, scales),
+    };
+    macro_rules! int {
+        ($codes:ty, $scales:ty) => {
+            product!(isa, IntProduct<'_, $codes, $scales>)
+        };
+    }
+    match (codes, scales) {
+        (Codes::B4, Scales::Half { min: false }) => int!(B4, HalfScales<'_, false>),
+        (Codes::B4, Scales::Half { min: true }) => int!(B4, HalfScales<'_, true>),
+        (Codes::B5, Scales::Half { min: false }) => int!(B5, HalfScales<'_, false>),
+        (Codes::B5, Scales::Half { min: true }) => int!(B5, HalfScales<'_, true>),
+        (Codes::B8, Scales::Half { .. }) => int!(B8, HalfScales<'_, false>),
+        (Codes::Iq4, _) => int!(Iq4, HalfScales<'_, false>),
+        (Codes::B2, Scales::Super { .. }) => int!(B2, SuperScales<'_, true, true>),
+        (Codes::B3, Scales::Super { .. }) => int!(B3, SuperScales<'_, true, false>),
+        (Codes::B4, Scales::Super { .. }) => int!(B4, SuperScales<'_, false, true>),
+        (Codes::B5, Scales::Super { .. }) => int!(B5, SuperScales<'_, false, true>),
+        (Codes::B6, Scales::Super { .. }) => int!(B6, SuperScales<'_, true, false>),
+        (Codes::B2, Scales::Float { .. }) => int!(B2, FloatScales<'_, false, true>),
+        (Codes::B3, Scales::Float { .. }) => int!(B3, FloatScales<'_, false, true>),
+        (Codes::B4, Scales::Float { .. }) => int!(B4, FloatScales<'_, false, true>),
+        (Codes::B5, Scales::Float { .. }) => int!(B5, FloatScales<'_, false, true>),
+        (Codes::B6, Scales::Float { .. }) => int!(B6, FloatScales<'_, false, true>),
+        (Codes::B8, Scales::Float { halves: false, .. }) => int!(B8, FloatScales<'_, false, true>),
+        (Codes::B8, Scales::Float { halves: true, .. }) => int!(B8, FloatScales<'_, true, false>),
+        (Codes::B2 | Codes::B3 | Codes::B6, Scales::Half { .. }) | (Codes::B8, Scales::Super { .. }) => {
+            unreachable!("no dtype is packed into {form:?}")
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! From a program to steps: row-wise operations as they are, quantised activations where weights are integers, gates and
+//! caps folded into the products before them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use akunu_program::program::{Domain, Expert, Op, Part, Program, Slice, ValueId};
+use akunu_program::{Error, Result};
+
+use crate::Isa;
+use crate::kernels::product::{Group, product_fn};
+use crate::pack::{Form, Matrix, TILE};
+use crate::plan::{BufferId, Plan};
+use crate::simd::LANES;
+use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then};
+use crate::weights::CpuWeights;
+
+/// A lowered program.
+pub(crate) struct Lowered {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) plan: Plan,
+    pub(crate) logits: BufferId,
+}
+
+/// Lowers a program for a number of workers.
+pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: usize) -> Result<Lowered> {
+    let mut uses = vec![0; program.values.len()];
+    for op in &program.body {
+        op.reads(|id| uses[id.0 as usize] += 1);
+    }
+    let mut lowering = Lowering {
+        program,
+        weights,
+        isa,
+        workers,
+        uses,
+        plan: Plan::default(),
+        steps: Vec::new(),
+        values: HashMap::new(),
+        quantized: HashMap::new(),
+    };
+    let mut at = 0;
+    while let Some(op) = program.body.get(at) {
+        at += lowering.op(op, program.body.get(at + 1))?;
+    }
+    let logits = lowering.read(program.logits)?;
+    lowering.plan.keep(logits);
+    Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits })
+}
+
+struct Lowering<'a> {
+    program: &'a Program,
+    weights: &'a CpuWeights,
+    isa: Isa,
+    workers: usize,
+    /// How often each value is read.
+    uses: Vec<usize>,
+    plan: Plan,
+    steps: Vec<Step>,
+    values: HashMap<ValueId, BufferId>,
+    /// The same values as 8-bit integers.
+    quantized: HashMap<ValueId, BufferId>,
+}
+
+impl Lowering<'_> {
+    /// Lowers one operation, with the one after it where the two go together; returns how many were taken.
+    fn op(&mut self, op: &Op, next: Option<&Op>) -> Result<usize> {
+        match *op {
+            Op::Embed { table, scale, out } => {
+                let out = self.row_value(out);
+                self.steps.push(Step::Embed { table, scale, out });
+            }
+            Op::Norm { x, kind, eps, weight, bias, out, .. } => {
+                let x = self.read(x)?;
+                let out = self.row_value(out);
+                self.steps.push(Step::Norm { x, kind, eps, weight, bias, out });
+            }
+            Op::Add { x, y, out } => {
+                let (x, y) = (self.read(x)?, self.read(y)?);
+                let out = self.row_value(out);
+                self.steps.push(Step::Add { x, y, out });
+            }
+            Op::Gate { gate, up, activation, out } => {
+                let (gate, up) = (self.read(gate)?, self.read(up)?);
+                let out = self.row_value(out);
+                self.steps.push(Step::Gate { gate, up, activation, out });
+            }
+            Op::Cap { x, scale, cap, out } => {
+                let x = self.read(x)?;
+                let out = self.row_value(out);
+                self.steps.push(Step::Cap { x, scale, cap, out });
+            }
+            Op::Gather { x, out } => {
+                let x = self.read(x)?;
+                let out = self.row_value(out);
+                self.steps.push(Step::Gather { x, out });
+            }
+            Op::Route { logits, normalize, out } => {
+                let experts = self.program.value(logits).width;
+                let logits = self.read(logits)?;
+                let pairs = 2 * self.program.value(out).width;
+                let buffer = self.plan.add(Domain::Tokens, pairs * size_of::<f32>(), true);
+                self.values.insert(out, buffer);
+                self.steps.push(Step::Route { logits, normalize, experts, out: buffer });
+            }
+            Op::Linear { x, ref parts } => return self.linear(x, parts, next),
+            Op::RopeKv { .. } => return self.attention(op, next),
+            Op::Attend { .. } => return Err(unsupported("attention without its own keys and values")),
+            Op::Experts { x, routes, ref experts, activation, out } => {
+                self.experts(x, routes, experts, activation, out)?;
+            }
+        }
+        Ok(1)
+    }
+
+    /// The buffer of a value that is read now.
+    fn read(&mut self, id: ValueId) -> Result<BufferId> {
+        let buffer = self.values.get(&id).copied();
+        let buffer = buffer.ok_or_else(|| Error::Batch(format!("value {} is read before it is written", id.0)))?;
+        self.plan.read(buffer);
+        Ok(buffer)
+    }
+
+    /// A buffer for a value that a row step writes.
+    fn row_value(&mut self, id: ValueId) -> BufferId {
+        self.value(id, true)
+    }
+
+    fn value(&mut self, id: ValueId, private: bool) -> BufferId {
+        let value = self.program.value(id);
+        let buffer = self.plan.add(value.domain, value.width * size_of::<f32>(), private);
+        self.values.insert(id, buffer);
+        buffer
+    }
+
+    /// The value in the form that products with this matrix read.
+    fn input(&mut self, x: ValueId, form: Form) -> Result<BufferId> {
+        let floats = self.read(x)?;
+        if !matches!(form, Form::Int { .. }) {
+            return Ok(floats);
+        }
+        if let Some(&groups) = self.quantized.get(&x) {
+            self.plan.read(groups);
+            return Ok(groups);
+        }
+        let value = self.program.value(x);
+        let groups = self.quantize(floats, value.domain, value.width);
+        self.quantized.insert(x, groups);
+        Ok(groups)
+    }
+
+    fn quantize(&mut self, x: BufferId, domain: Domain, width: usize) -> BufferId {
+        let out = self.plan.add(domain, width / TILE * size_of::<Group>(), true);
+        self.steps.push(Step::Quantize { x, out });
+        out
+    }
+
+    fn wide(&mut self, step: Step) {
+        self.steps.push(step);
+        self.plan.next_epoch();
+    }
+
+    fn linear(&mut self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<usize> {
+        let weights = self.weights;
+        let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
+        let inputs = matrices.iter().map(|m| self.input(x, m.form)).collect::<Result<Vec<_>>>()?;
+        let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
+        let mut taken = 2;
+        let mut same_share = false;
+        let then = match next {
+            Some(&Op::Gate { gate, up, activation, out })
+                if parts.len() == 2
+                    && (parts[0].out, parts[1].out) == (gate, up)
+                    && [gate, up].iter().all(|id| self.uses[id.0 as usize] == 1)
+                    && parts[0].weight.rows == parts[1].weight.rows
+                    && parts.iter().all(|p| p.weight.first.is_multiple_of(LANES)) =>
+            {
+                same_share = true;
+                Then::Gate { activation, out: self.value(out, false) }
+            }
+            Some(&Op::Cap { x, scale, cap, out })
+                if parts.len() == 1 && parts[0].out == x && self.uses[x.0 as usize] == 1 =>
+            {
+                self.values.insert(out, outs[0]);
+                Then::Cap { scale, cap }
+            }
+            _ => {
+                taken = 1;
+                Then::Nothing
+            }
+        };
+        let shares = share(&matrices, parts, self.workers, same_share);
+        let parts = parts
+            .iter()
+            .zip(matrices)
+            .zip(inputs.iter().zip(outs))
+            .zip(shares)
+            .map(|(((part, matrix), (&x, out)), panels)| LinearPart {
+                weight: part.weight,
+                bias: part.bias,
+                x,
+                out,
+                product: product_fn(self.isa, matrix.form),
+                panels,
+            })
+            .collect();
+        self.wide(Step::Linear { parts, then });
+        Ok(taken)
+    }
+
+    /// Rotation and the attention after it, which may write the keys itself.
+    fn attention(&mut self, rope_kv: &Op, next: Option<&Op>) -> Result<usize> {
+        let (
+            &Op::RopeKv { q, k, v, rope, cache, out: rotated },
+            Some(&Op::Attend { q: asked, cache: read, scale, cap, out }),
+        ) = (rope_kv, next)
+        else {
+            return Err(unsupported("keys and values that are not attended to at once"));
+        };
+        if asked != rotated || read != cache || self.uses[rotated.0 as usize] != 1 {
+            return Err(unsupported("attention to another layer's keys and values"));
+        }
+        let group = &self.program.groups[cache.group.0 as usize];
+        let (head_dim, kv_heads, window) = (group.head_dim, group.kv_heads, group.window);
+        let (q_width, k_width) = (self.program.value(q).width, self.program.value(k).width);
+        let (q, k, v) = (self.read(q)?, self.read(k)?, self.read(v)?);
+        let q_out = self.row_value(rotated);
+        let k_out = self.plan.add(Domain::Tokens, k_width * size_of::<f32>(), true);
+        let rope = rope.map(|r| r.0 as usize);
+        let rotation = Rotation { q, k, v, rope, cache, q_out, k_out, head_dim, kv_heads };
+        self.steps.push(Step::Rotate(rotation));
+        let sharing = q_width / head_dim / kv_heads;
+        let out = self.value(out, true);
+        let attention = Attention { q: q_out, cache, scale, cap, out, kv_heads, sharing, head_dim, window };
+        self.wide(Step::Attend { attention, rotation });
+        self.plan.read(out);
+        self.steps.push(Step::Merge { attention });
+        Ok(2)
+    }
+
+    fn experts(
+        &mut self,
+        x: ValueId,
+        routes: ValueId,
+        experts: &[Expert],
+        activation: akunu_program::program::Activation,
+        out: ValueId,
+    ) -> Result<()> {
+        let weights = self.weights;
+        let Some(first) = experts.first() else { return Err(unsupported("a mixture of no experts")) };
+        let chosen = self.program.value(routes).width;
+        let (inner, hidden) = (first.gate.rows, first.down.rows);
+        let form = |slice: Slice| weights.matrix(slice).map(|m| m.form);
+        let [gate_form, up_form, down_form] = [form(first.gate)?, form(first.up)?, form(first.down)?];
+        for e in experts {
+            let same = form(e.gate)? == gate_form && form(e.up)? == up_form && form(e.down)? == down_form;
+            if !same || e.gate.first % LANES != e.up.first % LANES {
+                return Err(unsupported("experts that are stored in different ways"));
+            }
+        }
+        let x = [self.input(x, gate_form)?, self.input(x, up_form)?];
+        let routes = self.read(routes)?;
+        let buffer = |plan: &mut Plan, width: usize| {
+            plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
+        };
+        let [gate, up, activated] = [(); 3].map(|()| buffer(&mut self.plan, inner));
+        self.wide(Step::ExpertsUp(ExpertsUp {
+            x,
+            routes,
+            chosen,
+            experts: experts.to_vec(),
+            activation,
+            products: [product_fn(self.isa, gate_form), product_fn(self.isa, up_form)],
+            gate,
+            up,
+            out: activated,
+        }));
+        self.plan.read(activated);
+        self.plan.read(routes);
+        let down_x = if matches!(down_form, Form::Int { .. }) {
+            self.quantize(activated, Domain::Tokens, chosen * inner)
+        } else {
+            activated
+        };
+        let parts = buffer(&mut self.plan, hidden);
+        let out = self.value(out, false);
+        self.wide(Step::ExpertsDown(ExpertsDown {
+            x: down_x,
+            routes,
+            chosen,
+            downs: experts.iter().map(|e| e.down).collect(),
+            product: product_fn(self.isa, down_form),
+            parts,
+            out,
+        }));
+        Ok(())
+    }
+}
+
+/// The panels of each part that each worker computes: equal bytes for all, or (`same`) the same panels of every part.
+fn share(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Vec<Vec<Range<usize>>> {
+    let panels = |part: &Part| part.weight.first / LANES..(part.weight.first + part.weight.rows).div_ceil(LANES);
+    let cost = |m: &Matrix| m.bytes() / m.panels().max(1);
+    let total: usize = parts.iter().zip(matrices).map(|(p, m)| panels(p).len() * cost(m)).sum();
+    let mut before = 0;
+    parts
+        .iter()
+        .zip(matrices)
+        .map(|(part, matrix)| {
+            let (all, cost) = (panels(part), cost(matrix).max(1));
+            let cut = |worker: usize| {
+                let at = if same {
+                    all.len() * worker / workers
+                } else {
+                    (total * worker / workers).saturating_sub(before).div_ceil(cost).min(all.len())
+                };
+                all.start + at
+            };
+            let ranges = (0..workers).map(|w| cut(w)..cut(w + 1)).collect();
+            before += all.len() * cost;
+            ranges
+        })
+        .collect()
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported { what: what.to_owned(), supported: "the programs akunu builds".to_owned() }
+}

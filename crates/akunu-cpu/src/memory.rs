@@ -1,0 +1,123 @@
+//! Memory shared by the workers: aligned, zeroed, written in disjoint pieces.
+
+use std::alloc::{self, Layout};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+/// Alignment of every buffer: a cache line, and the widest vector.
+pub(crate) const ALIGN: usize = 64;
+
+/// Zeroed bytes that several workers may write at once, each its own part.
+pub(crate) struct Shared {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a plain allocation; who may touch which part when is the contract of the unsafe accessors.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// `len` zero bytes; pages are not touched until they are used.
+    pub(crate) fn new(len: usize) -> Shared {
+        let layout = Layout::from_size_align(len.max(1), ALIGN).expect("a size that fits the address space");
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        Shared { start, len }
+    }
+
+    /// A view of `count` values from byte `offset` on.
+    ///
+    /// # Safety
+    /// Nobody writes that part while the view lives. `T` is plain data for which zero bytes are valid.
+    pub(crate) unsafe fn get<T: Plain>(&self, offset: usize, count: usize) -> &[T] {
+        self.check::<T>(offset, count);
+        // SAFETY: in bounds and aligned by the check; not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }
+    }
+
+    /// A view that may be written.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes that part while the view lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn get_mut<T: Plain>(&self, offset: usize, count: usize) -> &mut [T] {
+        self.check::<T>(offset, count);
+        // SAFETY: in bounds and aligned by the check; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset).cast(), count) }
+    }
+
+    /// Where `count` values from byte `offset` on begin.
+    pub(crate) fn start_of<T: Plain>(&self, offset: usize, count: usize) -> *mut T {
+        self.check::<T>(offset, count);
+        // SAFETY: in bounds by the check.
+        unsafe { self.start.as_ptr().add(offset).cast() }
+    }
+
+    fn check<T>(&self, offset: usize, count: usize) {
+        let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>()));
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout.
+        unsafe {
+            let layout = Layout::from_size_align_unchecked(self.len.max(1), ALIGN);
+            alloc::dealloc(self.start.as_ptr(), layout);
+        }
+    }
+}
+
+/// Types any bytes are a value of.
+///
+/// # Safety
+/// No padding, no invalid bit patterns.
+pub(crate) unsafe trait Plain: Copy {}
+// SAFETY: numbers.
+unsafe impl Plain for u8 {}
+// SAFETY: numbers.
+unsafe impl Plain for i8 {}
+// SAFETY: numbers.
+unsafe impl Plain for u16 {}
+// SAFETY: numbers.
+unsafe impl Plain for u32 {}
+// SAFETY: numbers.
+unsafe impl Plain for f32 {}
+// SAFETY: numbers.
+unsafe impl Plain for [u8; 2] {}
+
+/// A value that one worker writes while the others are kept away by barriers.
+pub(crate) struct Turn<T>(UnsafeCell<T>);
+
+// SAFETY: access goes through the unsafe methods, whose callers take turns.
+unsafe impl<T: Send> Sync for Turn<T> {}
+
+impl<T> Turn<T> {
+    pub(crate) fn new(value: T) -> Turn<T> {
+        Turn(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    /// No worker holds the value for writing.
+    pub(crate) unsafe fn get(&self) -> &T {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.0.get() }
+    }
+
+    /// # Safety
+    /// No other worker holds the value at all.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn get_mut(&self) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
+    }
+
+    /// The value, when there is nobody to take turns with.
+    pub(crate) fn own(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}

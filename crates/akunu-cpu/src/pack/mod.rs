@@ -1,0 +1,283 @@
+//! Weights in the layout their kernels stream fastest. One packed copy serves decoding, prompts and embedding lookup.
+
+mod extract;
+mod fit;
+mod form;
+
+pub(crate) use form::{Codes, Form, IQ4_CODES, Planes, Scales, TILE, TILES_PER_SUPER};
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use akunu_format::{DType, Data, Tensor};
+use akunu_program::Error;
+use half::{bf16, f16};
+
+use crate::memory::{Plain, Shared};
+use crate::pool::Pool;
+use crate::simd::LANES;
+use extract::RowParts;
+
+/// A packed matrix.
+pub(crate) struct Matrix {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) form: Form,
+    pub(crate) planes: Planes,
+    /// `[panel]`, each [`Planes::end`] bytes.
+    data: Shared,
+}
+
+impl Matrix {
+    /// Packs a tensor whose shape has been checked, spread over the pool's workers.
+    pub(crate) fn pack(tensor: &Tensor<'_>, pool: &Pool) -> Result<Matrix, Error> {
+        let (rows, cols) = (tensor.rows(), tensor.row_len());
+        let form = form_of(tensor)?;
+        let planes = form.planes(cols);
+        let panels = rows.div_ceil(LANES);
+        let matrix = Matrix { rows, cols, form, planes, data: Shared::new(panels * planes.end) };
+        let bad_row = AtomicUsize::new(usize::MAX);
+        pool.each(panels, &|panel| {
+            let mut parts = RowParts::new(cols);
+            for row in panel * LANES..rows.min((panel + 1) * LANES) {
+                if !parts.extract(tensor, form, row) {
+                    bad_row.fetch_min(row, Ordering::Relaxed);
+                }
+                // SAFETY: each panel is written by one worker, and nobody reads before packing is done.
+                unsafe { matrix.write_row(row, &parts) };
+            }
+        })
+        .map_err(|_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name)))?;
+        match bad_row.into_inner() {
+            usize::MAX => Ok(matrix),
+            row => Err(Error::NotFinite { name: tensor.name.to_owned(), row }),
+        }
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    /// Bytes a product with this matrix reads.
+    pub(crate) fn bytes(&self) -> usize {
+        self.panels() * self.planes.end
+    }
+
+    /// `count` values of a plane of one panel.
+    #[inline(always)]
+    pub(crate) fn plane<T: Plain>(&self, panel: usize, plane: usize, count: usize) -> &[T] {
+        // SAFETY: a matrix is not written once it is packed.
+        unsafe { self.data.get(panel * self.planes.end + plane, count) }
+    }
+
+    /// # Safety
+    /// Nobody else touches the row's panel.
+    unsafe fn write_row(&self, row: usize, parts: &RowParts) {
+        let (panel, lane) = (row / LANES * self.planes.end, row % LANES);
+        // SAFETY: the caller's promise.
+        let data: &mut [u8] = unsafe { self.data.get_mut(panel, self.planes.end) };
+        let put = |data: &mut [u8], plane: usize, values: &[u8], size: usize| {
+            for (i, value) in values.chunks_exact(size).enumerate() {
+                data[plane + (i * LANES + lane) * size..][..size].copy_from_slice(value);
+            }
+        };
+        match self.form {
+            Form::F32 => put(data, 0, &parts.plain, 4),
+            Form::F16 | Form::Bf16 => put(data, 0, &parts.plain, 2),
+            Form::Int { codes, scales, .. } => {
+                for (tile, values) in parts.codes.as_chunks::<TILE>().0.iter().enumerate() {
+                    let bytes = codes.tile_bytes();
+                    write_codes(codes, &mut data[tile * bytes..][..bytes], lane, values);
+                }
+                let size = match scales {
+                    Scales::Half { .. } => 2,
+                    Scales::Super { .. } => 1,
+                    Scales::Float { .. } => 4,
+                };
+                put(data, self.planes.scales, &parts.scales, size);
+                put(data, self.planes.mins, &parts.mins, size);
+                put(data, self.planes.supers, &parts.supers, 2);
+                put(data, self.planes.super_mins, &parts.super_mins, 2);
+            }
+        }
+    }
+
+    /// Writes one row as `f32`, with the values the file's own decoding gives.
+    pub(crate) fn row(&self, row: usize, out: &mut [f32]) {
+        let (panel, lane) = (row / LANES, row % LANES);
+        let cols = self.cols;
+        match self.form {
+            Form::F32 => {
+                let plane = self.plane::<f32>(panel, 0, cols * LANES);
+                out.iter_mut().zip(plane.chunks_exact(LANES)).for_each(|(o, p)| *o = p[lane]);
+            }
+            Form::F16 => {
+                let plane = self.plane::<u16>(panel, 0, cols * LANES);
+                out.iter_mut()
+                    .zip(plane.chunks_exact(LANES))
+                    .for_each(|(o, p)| *o = f16::from_bits(p[lane]).to_f32());
+            }
+            Form::Bf16 => {
+                let plane = self.plane::<u16>(panel, 0, cols * LANES);
+                out.iter_mut()
+                    .zip(plane.chunks_exact(LANES))
+                    .for_each(|(o, p)| *o = bf16::from_bits(p[lane]).to_f32());
+            }
+            Form::Int { codes, scales, zero } => {
+                let bytes = codes.tile_bytes();
+                let plane = self.plane::<u8>(panel, 0, cols / TILE * bytes);
+                for (tile, (out, plane)) in
+                    out.as_chunks_mut::<TILE>().0.iter_mut().zip(plane.chunks_exact(bytes)).enumerate()
+                {
+                    let group = |half| self.scale_and_min(panel, lane, scales, tile, half);
+                    let groups = [group(0), group(1)];
+                    for (k, out) in out.iter_mut().enumerate() {
+                        let (scale, min) = groups[k / 16];
+                        let code = i32::from(codes.value(read_code(codes, plane, lane, k)));
+                        *out = scale * (code - zero) as f32 + min;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The scale and minimum of one group of a row.
+    fn scale_and_min(
+        &self,
+        panel: usize,
+        lane: usize,
+        scales: Scales,
+        tile: usize,
+        half: usize,
+    ) -> (f32, f32) {
+        let group = if scales.halves() { 2 * tile + half } else { tile };
+        let at = group * LANES + lane;
+        let half_at = |plane, at: usize| f16::from_bits(self.plane::<u16>(panel, plane, at + 1)[at]).to_f32();
+        match scales {
+            Scales::Half { min } => {
+                (half_at(self.planes.scales, at), if min { half_at(self.planes.mins, at) } else { 0.0 })
+            }
+            Scales::Super { min, .. } => {
+                let of = |plane, supers| {
+                    let scale = f32::from(self.plane::<i8>(panel, plane, at + 1)[at]);
+                    scale * half_at(supers, tile / TILES_PER_SUPER * LANES + lane)
+                };
+                let scale = of(self.planes.scales, self.planes.supers);
+                (scale, if min { of(self.planes.mins, self.planes.super_mins) } else { 0.0 })
+            }
+            Scales::Float { min, .. } => {
+                let of = |plane| self.plane::<f32>(panel, plane, at + 1)[at];
+                (of(self.planes.scales), if min { of(self.planes.mins) } else { 0.0 })
+            }
+        }
+    }
+}
+
+/// The form a tensor is packed into.
+fn form_of(tensor: &Tensor<'_>) -> Result<Form, Error> {
+    let int = |codes, scales, zero| Ok(Form::Int { codes, scales, zero });
+    match tensor.data {
+        Data::Blocks { dtype, .. } => match dtype {
+            DType::F32 => Ok(Form::F32),
+            DType::F16 => Ok(Form::F16),
+            DType::BF16 => Ok(Form::Bf16),
+            DType::Q4_0 => int(Codes::B4, Scales::Half { min: false }, 8),
+            DType::Q4_1 => int(Codes::B4, Scales::Half { min: true }, 0),
+            DType::Q5_0 => int(Codes::B5, Scales::Half { min: false }, 16),
+            DType::Q5_1 => int(Codes::B5, Scales::Half { min: true }, 0),
+            DType::Q8_0 => int(Codes::B8, Scales::Half { min: false }, 128),
+            DType::IQ4_NL => int(Codes::Iq4, Scales::Half { min: false }, 128),
+            DType::Q2_K => int(Codes::B2, Scales::Super { halves: true, min: true }, 0),
+            DType::Q3_K => int(Codes::B3, Scales::Super { halves: true, min: false }, 4),
+            DType::Q4_K => int(Codes::B4, Scales::Super { halves: false, min: true }, 0),
+            DType::Q5_K => int(Codes::B5, Scales::Super { halves: false, min: true }, 0),
+            DType::Q6_K => int(Codes::B6, Scales::Super { halves: true, min: false }, 32),
+            // Small integers under a scale, whatever the lattice they come from: see `fit`.
+            DType::IQ4_XS
+            | DType::IQ3_S
+            | DType::IQ3_XXS
+            | DType::IQ2_S
+            | DType::IQ2_XS
+            | DType::IQ2_XXS
+            | DType::IQ1_S
+            | DType::IQ1_M
+            | DType::TQ1_0
+            | DType::TQ2_0
+            | DType::MXFP4
+            | DType::NVFP4 => int(Codes::B8, Scales::Float { halves: true, min: false }, 128),
+            DType::Q8_1
+            | DType::Q8_K
+            | DType::Q1_0
+            | DType::Q2_0
+            | DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::F64 => Err(unsupported(tensor)),
+        },
+        Data::Affine(affine) => {
+            let scales = Scales::Float { halves: false, min: true };
+            match affine.bits {
+                2 => int(Codes::B2, scales, 0),
+                3 => int(Codes::B3, scales, 0),
+                4 => int(Codes::B4, scales, 0),
+                5 => int(Codes::B5, scales, 0),
+                6 => int(Codes::B6, scales, 0),
+                8 => int(Codes::B8, scales, 128),
+                _ => Err(unsupported(tensor)),
+            }
+        }
+        Data::Opaque { .. } => Err(unsupported(tensor)),
+    }
+}
+
+fn unsupported(tensor: &Tensor<'_>) -> Error {
+    Error::Unsupported {
+        what: format!("tensor \"{}\" of type {}", tensor.name, tensor.dtype_name()),
+        supported: "weights of every dtype that can be read".to_owned(),
+    }
+}
+
+/// Writes the codes of one row's tile into a panel's tile.
+fn write_codes(codes: Codes, tile: &mut [u8], lane: usize, values: &[u8; TILE]) {
+    for (k, &code) in values.iter().enumerate() {
+        let (step, byte) = (k / 4, 4 * lane + k % 4);
+        let mut low = |bits: usize, code: u8| match bits {
+            4 => tile[64 * (step % 4) + byte] |= (code & 15) << (4 * (step / 4)),
+            2 => tile[64 * (step / 4) + byte] |= (code & 3) << (2 * (step % 4)),
+            _ => tile[64 * step + byte] = code,
+        };
+        match codes {
+            Codes::B2 => low(2, code),
+            Codes::B4 | Codes::Iq4 => low(4, code),
+            Codes::B8 => low(8, code),
+            Codes::B3 => {
+                low(2, code);
+                tile[128 + byte] |= (code >> 2) << step;
+            }
+            Codes::B5 => {
+                low(4, code);
+                tile[256 + byte] |= (code >> 4) << step;
+            }
+            Codes::B6 => {
+                low(4, code);
+                tile[256 + 64 * (step / 4) + byte] |= (code >> 4) << (2 * (step % 4));
+            }
+        }
+    }
+}
+
+/// The code of element `k` of one row's tile.
+fn read_code(codes: Codes, tile: &[u8], lane: usize, k: usize) -> u8 {
+    let (step, byte) = (k / 4, 4 * lane + k % 4);
+    let low4 = || tile[64 * (step % 4) + byte] >> (4 * (step / 4)) & 15;
+    let low2 = |from: usize| tile[from + 64 * (step / 4) + byte] >> (2 * (step % 4)) & 3;
+    let bit = |from: usize| tile[from + byte] >> step & 1;
+    match codes {
+        Codes::B2 => low2(0),
+        Codes::B3 => low2(0) | bit(128) << 2,
+        Codes::B4 | Codes::Iq4 => low4(),
+        Codes::B5 => low4() | bit(256) << 4,
+        Codes::B6 => low4() | low2(256) << 4,
+        Codes::B8 => tile[64 * step + byte],
+    }
+}

@@ -1,0 +1,293 @@
+//! The workers: threads that run one job together, in lock-step.
+//!
+//! The caller is worker 0. Waiting (for a job, or for the others at a [`Team::barrier`]) spins for some tens of
+//! microseconds and then sleeps. A worker that panics releases all others; the job then fails instead of hanging.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::memory::Turn;
+
+/// How long a worker spins before it sleeps: longer than any step another worker may still be busy with in decoding, short
+/// enough not to be felt by others on the machine.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// Spins between looks at the clock.
+const SPINS_PER_LOOK: u32 = 64;
+
+/// A job was cut short because a worker panicked.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+/// The threads and what they share.
+pub(crate) struct Pool {
+    team: Arc<Team>,
+    threads: Vec<JoinHandle<()>>,
+    /// Held for the length of a job: one at a time.
+    lease: Mutex<()>,
+}
+
+type Job = *const (dyn Fn(usize, &Team) -> Result<(), Broken> + Sync);
+
+/// What the workers of a pool share; handed to the job.
+pub(crate) struct Team {
+    size: u32,
+    /// Workers that have arrived at the current barrier.
+    arrived: AtomicU32,
+    /// Counts barriers passed.
+    passed: Signal,
+    /// Counts jobs begun.
+    begun: Signal,
+    /// Workers still in the current job, the caller not counted.
+    busy: AtomicU32,
+    finished: Signal,
+    broken: AtomicBool,
+    closing: AtomicBool,
+    job: Turn<Option<Job>>,
+}
+
+// SAFETY: the job pointer is to something `Sync`, and is only followed between the `begun` and `finished` signals of the
+// job, while `Pool::run` keeps it alive.
+unsafe impl Send for Team {}
+// SAFETY: as above.
+unsafe impl Sync for Team {}
+
+/// A counter one can wait on.
+#[derive(Default)]
+struct Signal {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Signal {
+    fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.sleep));
+            self.wake.notify_all();
+        }
+    }
+
+    /// Waits until the counter is no longer `old`.
+    fn wait(&self, old: u32) {
+        let begin = Instant::now();
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                if self.count.load(Ordering::Acquire) != old {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            if begin.elapsed() > SPIN {
+                break;
+            }
+        }
+        let mut guard = lock(&self.sleep);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.count.load(Ordering::SeqCst) == old {
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Team {
+    /// How many workers there are.
+    pub(crate) fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// Waits until every worker has come here. An error when one never will.
+    pub(crate) fn barrier(&self) -> Result<(), Broken> {
+        if self.size == 1 {
+            return Ok(());
+        }
+        let now = self.passed.count.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.passed.raise();
+        } else if !self.broken.load(Ordering::SeqCst) {
+            // A panic from here on raises the signal, so this cannot wait for ever.
+            self.passed.wait(now);
+        }
+        if self.broken.load(Ordering::Relaxed) { Err(Broken) } else { Ok(()) }
+    }
+
+    /// Runs the job as one worker; a panic sets everyone free.
+    fn take_part(&self, worker: usize, job: Job) -> Result<(), Broken> {
+        // SAFETY: `Pool::run` keeps the job alive until every worker has finished.
+        let job = unsafe { &*job };
+        let result = panic::catch_unwind(AssertUnwindSafe(|| job(worker, self)));
+        if result.is_err() {
+            self.broken.store(true, Ordering::SeqCst);
+            self.passed.raise();
+        }
+        result.unwrap_or(Err(Broken))
+    }
+
+    fn serve(&self, worker: usize) {
+        let mut seen = 0;
+        loop {
+            self.begun.wait(seen);
+            seen = seen.wrapping_add(1);
+            if self.closing.load(Ordering::SeqCst) {
+                return;
+            }
+            // SAFETY: written before `begun` was raised, and not again before this worker has left `busy`.
+            if let Some(job) = unsafe { *self.job.get() } {
+                // The caller learns of a panic from `broken`.
+                let _ = self.take_part(worker, job);
+            }
+            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.finished.raise();
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// A pool of `threads` workers, the caller of each job included.
+    pub(crate) fn new(threads: usize) -> Result<Pool, Error> {
+        let size = u32::try_from(threads).ok().filter(|&size| size > 0).ok_or(Error::Threads(threads))?;
+        let team = Arc::new(Team {
+            size,
+            arrived: AtomicU32::new(0),
+            passed: Signal::default(),
+            begun: Signal::default(),
+            busy: AtomicU32::new(0),
+            finished: Signal::default(),
+            broken: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            job: Turn::new(None),
+        });
+        let mut pool = Pool { team, threads: Vec::new(), lease: Mutex::new(()) };
+        for worker in 1..threads {
+            let team = Arc::clone(&pool.team);
+            let thread = thread::Builder::new()
+                .name(format!("akunu-cpu-{worker}"))
+                .spawn(move || team.serve(worker))
+                .map_err(Error::Spawn)?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Runs `job(worker, team)` on every worker and waits for all.
+    pub(crate) fn run(&self, job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync)) -> Result<(), Broken> {
+        let _lease = lock(&self.lease);
+        let team = &*self.team;
+        team.arrived.store(0, Ordering::Relaxed);
+        team.broken.store(false, Ordering::Relaxed);
+        let before = team.finished.count.load(Ordering::Relaxed);
+        // SAFETY: only the lifetime changes; no worker follows the pointer after `finished`, which is awaited below.
+        let erased: Job = unsafe {
+            std::mem::transmute::<&(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync), Job>(job)
+        };
+        if team.size > 1 {
+            // SAFETY: no job is running: the lease is held and the last job's workers have all finished.
+            unsafe { *team.job.get_mut() = Some(erased) };
+            team.busy.store(team.size - 1, Ordering::Relaxed);
+            team.begun.raise();
+        }
+        let result = team.take_part(0, erased);
+        if team.size > 1 {
+            team.finished.wait(before);
+        }
+        if team.broken.load(Ordering::SeqCst) { Err(Broken) } else { result }
+    }
+
+    /// Calls `f` for every index below `count`, spread over the workers.
+    pub(crate) fn each(&self, count: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), Broken> {
+        self.run(&|worker, team| {
+            (worker..count).step_by(team.size()).for_each(f);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.team.size()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.team.closing.store(true, Ordering::SeqCst);
+        self.team.begun.raise();
+        for thread in self.threads.drain(..) {
+            // A worker's panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_meet_at_every_barrier() {
+        for threads in [1, 2, 3, 5] {
+            let pool = Pool::new(threads).unwrap();
+            let counts: Vec<AtomicU32> = (0..threads).map(|_| AtomicU32::new(0)).collect();
+            for _ in 0..20 {
+                counts.iter().for_each(|c| c.store(0, Ordering::Relaxed));
+                pool.run(&|worker, team| {
+                    for step in 1..=100 {
+                        counts[worker].store(step, Ordering::Relaxed);
+                        team.barrier()?;
+                        for count in &counts {
+                            assert_eq!(count.load(Ordering::Relaxed), step);
+                        }
+                        team.barrier()?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_any_worker_is_an_error_and_the_pool_lives_on() {
+        let pool = Pool::new(3).unwrap();
+        for culprit in 0..3 {
+            let result = pool.run(&|worker, team| {
+                team.barrier()?;
+                assert!(worker != culprit, "on purpose");
+                team.barrier()?;
+                team.barrier()
+            });
+            assert!(result.is_err(), "worker {culprit}");
+            assert!(pool.run(&|_, team| team.barrier()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_worker_that_fell_asleep_is_woken() {
+        let pool = Pool::new(2).unwrap();
+        pool.run(&|worker, team| {
+            if worker == 0 {
+                thread::sleep(Duration::from_millis(20));
+            }
+            team.barrier()
+        })
+        .unwrap();
+        thread::sleep(Duration::from_millis(20));
+        pool.run(&|_, team| team.barrier()).unwrap();
+    }
+
+    #[test]
+    fn no_threads_is_an_error() {
+        assert!(matches!(Pool::new(0), Err(Error::Threads(0))));
+    }
+}

@@ -1,0 +1,225 @@
+//! AVX2 with FMA and F16C: two registers a vector.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, LANES, Simd};
+
+/// Two 256-bit registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// Runs a kernel with the features on.
+///
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn launch<K: Kernel>(kernel: K) {
+    kernel.run::<Avx2>();
+}
+
+/// Applies an intrinsic to both halves.
+macro_rules! both {
+    ($f:path; $($x:expr),+) => { [unsafe { $f($($x[0]),+) }, unsafe { $f($($x[1]),+) }] };
+}
+
+/// The two halves of an array of sixteen.
+#[inline(always)]
+fn halves<T>(x: &[T; LANES]) -> [&[T; 8]; 2] {
+    let [low, high] = x.as_chunks::<8>().0 else { unreachable!() };
+    [low, high]
+}
+
+// SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
+// stores go through references to arrays of at least their size and need no alignment.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+    type C = [__m256i; 2];
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self::F {
+        halves(from).map(|x| unsafe { _mm256_loadu_ps(x.as_ptr()) })
+    }
+    #[inline(always)]
+    fn store(x: Self::F, to: &mut [f32; LANES]) {
+        for (to, x) in to.as_chunks_mut::<8>().0.iter_mut().zip(x) {
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
+        }
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u16; LANES]) -> Self::F {
+        halves(from).map(|x| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())) })
+    }
+    #[inline(always)]
+    fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
+        for (to, x) in to.as_chunks_mut::<8>().0.iter_mut().zip(x) {
+            unsafe {
+                let half = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(x);
+                _mm_storeu_si128(to.as_mut_ptr().cast(), half);
+            }
+        }
+    }
+    #[inline(always)]
+    fn load_bf16(from: &[u16; LANES]) -> Self::F {
+        halves(from).map(|x| unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+    #[inline(always)]
+    fn load_i8(from: &[i8; LANES]) -> Self::F {
+        halves(from).map(|x| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
+        })
+    }
+    #[inline(always)]
+    fn add(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_add_ps; x, y)
+    }
+    #[inline(always)]
+    fn sub(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_sub_ps; x, y)
+    }
+    #[inline(always)]
+    fn mul(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_mul_ps; x, y)
+    }
+    #[inline(always)]
+    fn div(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_div_ps; x, y)
+    }
+    #[inline(always)]
+    fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps; x, y, z)
+    }
+    #[inline(always)]
+    fn max(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_max_ps; x, y)
+    }
+    #[inline(always)]
+    fn min(x: Self::F, y: Self::F) -> Self::F {
+        both!(_mm256_min_ps; x, y)
+    }
+    #[inline(always)]
+    fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        let less = both!(_mm256_cmp_ps::<_CMP_LT_OQ>; x, y);
+        both!(_mm256_blendv_ps; no, yes, less)
+    }
+    #[inline(always)]
+    fn sum(x: Self::F) -> f32 {
+        unsafe {
+            let x = _mm256_add_ps(x[0], x[1]);
+            let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+    #[inline(always)]
+    fn largest(x: Self::F) -> f32 {
+        unsafe {
+            let x = _mm256_max_ps(x[0], x[1]);
+            let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+    #[inline(always)]
+    fn round(x: Self::F) -> Self::I {
+        both!(_mm256_cvtps_epi32; x)
+    }
+    #[inline(always)]
+    fn to_float(x: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps; x)
+    }
+    #[inline(always)]
+    fn power_of_two(x: Self::I) -> Self::F {
+        x.map(|x| unsafe {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(x, _mm256_set1_epi32(127))))
+        })
+    }
+    #[inline(always)]
+    fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
+        unsafe {
+            // Packing works on 128-bit halves: words 0-3, 8-11, 4-7, 12-15, put in order by the permutation.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(x[0], x[1]));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
+        }
+    }
+    #[inline(always)]
+    fn sum_i(x: Self::I) -> i32 {
+        unsafe {
+            let x = _mm256_add_epi32(x[0], x[1]);
+            let x = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b00_00_11_10>(x));
+            _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<1>(x)))
+        }
+    }
+    #[inline(always)]
+    fn codes(from: &[u8; 64]) -> Self::C {
+        let [low, high] = from.as_chunks::<32>().0 else { unreachable!() };
+        [low, high].map(|x| unsafe { _mm256_loadu_si256(x.as_ptr().cast()) })
+    }
+    #[inline(always)]
+    fn and(x: Self::C, mask: u8) -> Self::C {
+        x.map(|x| unsafe { _mm256_and_si256(x, _mm256_set1_epi8(mask as i8)) })
+    }
+    #[inline(always)]
+    fn or(x: Self::C, y: Self::C) -> Self::C {
+        both!(_mm256_or_si256; x, y)
+    }
+    #[inline(always)]
+    fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
+        x.map(|x| unsafe { _mm256_srl_epi16(x, _mm_cvtsi32_si128(BITS as i32)) })
+    }
+    #[inline(always)]
+    fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
+        x.map(|x| unsafe { _mm256_sll_epi16(x, _mm_cvtsi32_si128(BITS as i32)) })
+    }
+    #[inline(always)]
+    fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
+        x.map(|x| unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, x)
+        })
+    }
+    #[inline(always)]
+    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            let mut sums = [_mm256_set1_epi32(if WIDE { 0 } else { init }); 2];
+            if WIDE {
+                // Unsigned bytes with all eight bits could overflow the 16-bit pair sums: at most 2 · 255 · 127. As signed
+                // numbers around 128 they cannot: 2 · 128 · 127. Then `init` is in the codes already.
+                let flip = _mm256_set1_epi8(-128);
+                for i in 0..N {
+                    let x = _mm256_set1_epi32(x[i]);
+                    for half in 0..2 {
+                        let code = _mm256_xor_si256(codes[i][half], flip);
+                        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
+                        sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
+                    }
+                }
+            } else {
+                // Six-bit codes: two pair sums, at most 2 · 2 · 63 · 127, fit in 16 bits.
+                const { assert!(N.is_multiple_of(2)) }
+                for i in (0..N).step_by(2) {
+                    let (x0, x1) = (_mm256_set1_epi32(x[i]), _mm256_set1_epi32(x[i + 1]));
+                    for half in 0..2 {
+                        let pairs = _mm256_add_epi16(
+                            _mm256_maddubs_epi16(codes[i][half], x0),
+                            _mm256_maddubs_epi16(codes[i + 1][half], x1),
+                        );
+                        sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
+                    }
+                }
+            }
+            sums
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! AVX-512 with VNNI: one register a vector.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, LANES, Simd};
+
+/// One 512-bit register.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+/// Runs a kernel with the features on.
+///
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(crate) unsafe fn launch<K: Kernel>(kernel: K) {
+    kernel.run::<Avx512>();
+}
+
+// SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
+// stores go through references to arrays of exactly their size and need no alignment.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type C = __m512i;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self::F {
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store(x: Self::F, to: &mut [f32; LANES]) {
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u16; LANES]) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
+        unsafe {
+            let half = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(x);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), half);
+        }
+    }
+    #[inline(always)]
+    fn load_bf16(from: &[u16; LANES]) -> Self::F {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn load_i8(from: &[i8; LANES]) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn add(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_add_ps(x, y) }
+    }
+    #[inline(always)]
+    fn sub(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_sub_ps(x, y) }
+    }
+    #[inline(always)]
+    fn mul(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_mul_ps(x, y) }
+    }
+    #[inline(always)]
+    fn div(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_div_ps(x, y) }
+    }
+    #[inline(always)]
+    fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
+        unsafe { _mm512_fmadd_ps(x, y, z) }
+    }
+    #[inline(always)]
+    fn max(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_max_ps(x, y) }
+    }
+    #[inline(always)]
+    fn min(x: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_min_ps(x, y) }
+    }
+    #[inline(always)]
+    fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, y), no, yes) }
+    }
+    #[inline(always)]
+    fn sum(x: Self::F) -> f32 {
+        unsafe { _mm512_reduce_add_ps(x) }
+    }
+    #[inline(always)]
+    fn largest(x: Self::F) -> f32 {
+        unsafe { _mm512_reduce_max_ps(x) }
+    }
+    #[inline(always)]
+    fn round(x: Self::F) -> Self::I {
+        unsafe { _mm512_cvtps_epi32(x) }
+    }
+    #[inline(always)]
+    fn to_float(x: Self::I) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(x) }
+    }
+    #[inline(always)]
+    fn power_of_two(x: Self::I) -> Self::F {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(x, _mm512_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)) }
+    }
+    #[inline(always)]
+    fn sum_i(x: Self::I) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(x) }
+    }
+    #[inline(always)]
+    fn codes(from: &[u8; 64]) -> Self::C {
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn and(x: Self::C, mask: u8) -> Self::C {
+        unsafe { _mm512_and_si512(x, _mm512_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    fn or(x: Self::C, y: Self::C) -> Self::C {
+        unsafe { _mm512_or_si512(x, y) }
+    }
+    #[inline(always)]
+    fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
+        unsafe { _mm512_srli_epi16::<BITS>(x) }
+    }
+    #[inline(always)]
+    fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
+        unsafe { _mm512_slli_epi16::<BITS>(x) }
+    }
+    #[inline(always)]
+    fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, x)
+        }
+    }
+    #[inline(always)]
+    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+        unsafe {
+            let mut sums = _mm512_set1_epi32(init);
+            for i in 0..N {
+                sums = _mm512_dpbusd_epi32(sums, codes[i], _mm512_set1_epi32(x[i]));
+            }
+            sums
+        }
+    }
+}

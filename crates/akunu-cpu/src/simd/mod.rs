@@ -1,0 +1,129 @@
+//! Sixteen lanes, whatever the processor: the vocabulary every kernel is written in.
+//!
+//! A kernel is a [`Kernel`] with one generic body; [`crate::Isa::run`] compiles it once for each instruction set, inside
+//! a function that has the instruction set's features enabled. Everything a kernel calls must be `#[inline(always)]`, or
+//! the intrinsics inside become function calls.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+mod portable;
+
+pub(crate) use portable::Portable;
+
+/// Lanes of a vector, and rows of a weight panel.
+pub(crate) const LANES: usize = 16;
+
+/// Work that is the same for every instruction set but for its vectors.
+pub(crate) trait Kernel {
+    /// Does the work. `#[inline(always)]`.
+    fn run<S: Simd>(self);
+}
+
+/// Vectors of sixteen lanes.
+///
+/// Values of the types exist only inside functions compiled for the instruction set; [`crate::Isa::run`] sees to that.
+pub(crate) trait Simd: Copy {
+    /// Sixteen `f32`.
+    type F: Copy;
+    /// Sixteen `i32`.
+    type I: Copy;
+    /// Sixty-four bytes: four codes for each of sixteen rows.
+    type C: Copy;
+
+    fn splat(x: f32) -> Self::F;
+    fn load(from: &[f32; LANES]) -> Self::F;
+    fn store(x: Self::F, to: &mut [f32; LANES]);
+    /// From F16 bits.
+    fn load_f16(from: &[u16; LANES]) -> Self::F;
+    /// To F16 bits, rounding to nearest even.
+    fn store_f16(x: Self::F, to: &mut [u16; LANES]);
+    /// From BF16 bits.
+    fn load_bf16(from: &[u16; LANES]) -> Self::F;
+    fn load_i8(from: &[i8; LANES]) -> Self::F;
+
+    fn add(x: Self::F, y: Self::F) -> Self::F;
+    fn sub(x: Self::F, y: Self::F) -> Self::F;
+    fn mul(x: Self::F, y: Self::F) -> Self::F;
+    fn div(x: Self::F, y: Self::F) -> Self::F;
+    /// `x * y + z`.
+    fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F;
+    fn max(x: Self::F, y: Self::F) -> Self::F;
+    fn min(x: Self::F, y: Self::F) -> Self::F;
+    /// Where `x < y`, `yes`, else `no`.
+    fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F;
+    /// The sum of all lanes, always in the same order.
+    fn sum(x: Self::F) -> f32;
+    fn largest(x: Self::F) -> f32;
+
+    /// To the nearest integer, ties to even.
+    fn round(x: Self::F) -> Self::I;
+    fn to_float(x: Self::I) -> Self::F;
+    /// `2^x` for `x` in -126..=127.
+    fn power_of_two(x: Self::I) -> Self::F;
+    /// The low byte of each lane.
+    fn store_i8(x: Self::I, to: &mut [i8; LANES]);
+    fn sum_i(x: Self::I) -> i32;
+
+    fn codes(from: &[u8; 64]) -> Self::C;
+    fn and(x: Self::C, mask: u8) -> Self::C;
+    fn or(x: Self::C, y: Self::C) -> Self::C;
+    /// Bytes shifted right; bits that come in from a neighbouring byte must be masked off by the caller.
+    fn shift_right<const BITS: u32>(x: Self::C) -> Self::C;
+    /// As [`Self::shift_right`], to the left.
+    fn shift_left<const BITS: u32>(x: Self::C) -> Self::C;
+    /// `table[x]` for every byte, each below 16.
+    fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C;
+    /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the signed activation; `x` holds
+    /// four activations in each word, -127..=127. Codes have at most six bits; or, if `WIDE`, eight, and then `init` must be
+    /// -128 times the sum of the activations (so that instruction sets with signed products may leave both out).
+    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I;
+
+    /// `e^x`, within 2 units in the last place; 0 below -87.3.
+    #[inline(always)]
+    fn exp(x: Self::F) -> Self::F {
+        const LEAST: f32 = -87.3;
+        let clamped = Self::min(Self::max(x, Self::splat(LEAST)), Self::splat(88.3));
+        let n = Self::round(Self::mul(clamped, Self::splat(std::f32::consts::LOG2_E)));
+        let nf = Self::to_float(n);
+        // ln 2 in two parts, the first exact in few bits, so that the remainder loses nothing.
+        let r = Self::fma(nf, Self::splat(-0.693_359_4), clamped);
+        let r = Self::fma(nf, Self::splat(2.121_944_4e-4), r);
+        let mut p = Self::splat(1.0 / 5040.0);
+        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+            p = Self::fma(p, r, Self::splat(c));
+        }
+        let y = Self::mul(p, Self::power_of_two(n));
+        Self::select_less(x, Self::splat(LEAST), Self::splat(0.0), y)
+    }
+
+    /// `tanh(x)`, within 1e-7.
+    #[inline(always)]
+    fn tanh(x: Self::F) -> Self::F {
+        let e = Self::exp(Self::mul(x, Self::splat(2.0)));
+        let one = Self::splat(1.0);
+        Self::sub(one, Self::div(Self::splat(2.0), Self::add(e, one)))
+    }
+
+    /// The error function, within 2e-7 (Abramowitz and Stegun 7.1.26).
+    #[inline(always)]
+    fn erf(x: Self::F) -> Self::F {
+        let negative = Self::sub(Self::splat(0.0), x);
+        let a = Self::max(x, negative);
+        let one = Self::splat(1.0);
+        let t = Self::div(one, Self::fma(a, Self::splat(0.327_591_1), one));
+        let mut p = Self::splat(1.061_405_4);
+        for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+            p = Self::fma(p, t, Self::splat(c));
+        }
+        let e = Self::exp(Self::mul(a, Self::sub(Self::splat(0.0), a)));
+        let y = Self::sub(one, Self::mul(Self::mul(p, t), e));
+        Self::select_less(x, Self::splat(0.0), Self::sub(Self::splat(0.0), y), y)
+    }
+}
+
+#[cfg(test)]
+mod tests;

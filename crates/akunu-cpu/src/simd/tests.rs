@@ -1,0 +1,115 @@
+//! Every instruction set this processor has, against plain arithmetic.
+
+use super::{Kernel, LANES, Simd};
+use crate::Isa;
+
+/// Runs a kernel with each available instruction set.
+fn everywhere<K: Kernel>(kernel: impl Fn(Isa) -> K) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        isa.run(kernel(isa));
+    }
+}
+
+struct Functions(Isa);
+
+impl Kernel for Functions {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let apply = |f: fn(S::F) -> S::F, x: [f32; LANES]| {
+            let mut y = [0.0; LANES];
+            S::store(f(S::load(&x)), &mut y);
+            y
+        };
+        for step in -1200..1200 {
+            let x: [f32; LANES] = std::array::from_fn(|i| (step as f32 + i as f32 / 16.0) * 0.09);
+            let (e, t, f) = (apply(S::exp, x), apply(S::tanh, x), apply(S::erf, x));
+            for i in 0..LANES {
+                let exact = f64::from(x[i]).exp();
+                if x[i] > -87.0 && x[i] < 88.0 {
+                    assert!((f64::from(e[i]) / exact - 1.0).abs() < 4e-7, "{}: exp({}) = {}", self.0, x[i], e[i]);
+                } else if x[i] < -87.3 {
+                    assert_eq!(e[i], 0.0, "{}: exp({})", self.0, x[i]);
+                }
+                assert!((f64::from(t[i]) - f64::from(x[i]).tanh()).abs() < 2e-7, "{}: tanh({})", self.0, x[i]);
+                assert!(f[i].abs() <= 1.0 && f[i] * x[i] >= 0.0, "{}: erf({}) = {}", self.0, x[i], f[i]);
+            }
+        }
+        let f = apply(S::erf, [0.5; LANES])[0];
+        assert!((f - 0.520_499_9).abs() < 2e-7, "{}: erf(0.5) = {f}", self.0);
+        assert_eq!(apply(S::exp, [f32::NEG_INFINITY; LANES]), [0.0; LANES]);
+    }
+}
+
+#[test]
+fn exponentials_are_close_to_the_real_ones() {
+    everywhere(Functions);
+}
+
+struct Lanes(Isa);
+
+impl Kernel for Lanes {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let x: [f32; LANES] = std::array::from_fn(|i| i as f32 * 1.5 - 7.0);
+        assert_eq!(S::sum(S::load(&x)), x.iter().sum::<f32>());
+        assert_eq!(S::largest(S::load(&x)), 15.5);
+        let rounded = S::round(S::load(&x));
+        let (mut bytes, mut halves, mut back) = ([0i8; LANES], [0u16; LANES], [0f32; LANES]);
+        S::store_i8(rounded, &mut bytes);
+        assert_eq!(bytes, x.map(|x| x.round_ties_even() as i8), "{}", self.0);
+        assert_eq!(S::sum_i(rounded), bytes.iter().map(|b| i32::from(*b)).sum::<i32>());
+        S::store(S::load_i8(&bytes), &mut back);
+        assert_eq!(back, bytes.map(f32::from));
+        S::store_f16(S::load(&x), &mut halves);
+        S::store(S::load_f16(&halves), &mut back);
+        assert_eq!(back, x);
+        S::store(S::load_bf16(&x.map(|x| (x.to_bits() >> 16) as u16)), &mut back);
+        assert_eq!(back, x);
+    }
+}
+
+#[test]
+fn lanes_keep_their_order() {
+    everywhere(Lanes);
+}
+
+struct Dots;
+
+impl Kernel for Dots {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let mut seed = 1u32;
+        let mut byte = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 24) as u8
+        };
+        for round in 0..200 {
+            // The extremes first, where narrow sums would overflow.
+            let codes: [[u8; 64]; 8] =
+                std::array::from_fn(|_| std::array::from_fn(|_| if round == 0 { 255 } else { byte() }));
+            let x: [i8; 32] =
+                std::array::from_fn(|_| if round == 0 { 127 } else { (byte() as i8).max(-127) });
+            let words: [i32; 8] =
+                std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| x[4 * i + j] as u8)));
+            let sum: i32 = x.iter().map(|x| i32::from(*x)).sum();
+            let expected = |mask: u8, init: i32| -> [f32; LANES] {
+                std::array::from_fn(|r| {
+                    let product = |k: usize| i32::from(codes[k / 4][4 * r + k % 4] & mask) * i32::from(x[k]);
+                    (init + (0..32).map(product).sum::<i32>()) as f32
+                })
+            };
+            let mut actual = [0.0; LANES];
+            let loaded = codes.map(|c| S::codes(&c));
+            S::store(S::to_float(S::dot::<8, true>(-128 * sum, &loaded, &words)), &mut actual);
+            assert_eq!(actual, expected(255, -128 * sum));
+            let narrow = loaded.map(|c| S::and(c, 63));
+            S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &words)), &mut actual);
+            assert_eq!(actual, expected(63, -32 * sum));
+        }
+    }
+}
+
+#[test]
+fn integer_dots_are_exact() {
+    everywhere(|_| Dots);
+}

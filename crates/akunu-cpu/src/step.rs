@@ -1,0 +1,136 @@
+//! The steps a program becomes.
+//!
+//! *Row steps* treat every row on its own; the workers share out the rows, or (few rows) each do all of them on their own
+//! copies. *Wide steps* share out columns, heads or experts, and end in a barrier.
+
+use std::ops::Range;
+
+use akunu_program::program::{Activation, CacheLayer, Expert, NormKind, Slice};
+
+use crate::kernels::product::ProductFn;
+use crate::plan::BufferId;
+
+pub(crate) enum Step {
+    /// Row step: `out = scale · table[token]`.
+    Embed { table: Slice, scale: f32, out: BufferId },
+    /// Row step.
+    Norm { x: BufferId, kind: NormKind, eps: f32, weight: Slice, bias: Option<Slice>, out: BufferId },
+    /// Row step.
+    Add { x: BufferId, y: BufferId, out: BufferId },
+    /// Row step, where the products could not do it.
+    Gate { gate: BufferId, up: BufferId, activation: Activation, out: BufferId },
+    /// Row step: `out = x`, scaled and capped; where the products could not do it.
+    Cap { x: BufferId, scale: f32, cap: Option<f32>, out: BufferId },
+    /// Row step: floats to groups.
+    Quantize { x: BufferId, out: BufferId },
+    /// Row step: rotates queries and keys; writes keys and values to the cache unless [`Step::Attend`] does.
+    Rotate(Rotation),
+    /// Row step: joins what attention found in parts of the context.
+    Merge { attention: Attention },
+    /// Row step: the best experts.
+    Route { logits: BufferId, normalize: bool, experts: usize, out: BufferId },
+    /// Row step from tokens to outputs.
+    Gather { x: BufferId, out: BufferId },
+    /// Wide step: products of the same rows with several matrices.
+    Linear { parts: Vec<LinearPart>, then: Then },
+    /// Wide step.
+    Attend { attention: Attention, rotation: Rotation },
+    /// Wide step: `inner = activation(gate x) · up x` of each chosen expert.
+    ExpertsUp(ExpertsUp),
+    /// Wide step: `out = Σ weight · down(inner)`.
+    ExpertsDown(ExpertsDown),
+}
+
+/// One product.
+pub(crate) struct LinearPart {
+    pub(crate) weight: Slice,
+    pub(crate) bias: Option<Slice>,
+    /// Floats or groups, as the weight's form needs.
+    pub(crate) x: BufferId,
+    pub(crate) out: BufferId,
+    pub(crate) product: ProductFn,
+    /// The panels of each worker.
+    pub(crate) panels: Vec<Range<usize>>,
+}
+
+/// What a worker does with the columns it has just computed.
+pub(crate) enum Then {
+    Nothing,
+    /// `out = activation(first part) · second part`; both parts are shared out alike.
+    Gate {
+        activation: Activation,
+        out: BufferId,
+    },
+    /// In place, on the first part.
+    Cap {
+        scale: f32,
+        cap: Option<f32>,
+    },
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Rotation {
+    pub(crate) q: BufferId,
+    pub(crate) k: BufferId,
+    pub(crate) v: BufferId,
+    /// Index into the executable's rope tables.
+    pub(crate) rope: Option<usize>,
+    pub(crate) cache: CacheLayer,
+    /// Rotated.
+    pub(crate) q_out: BufferId,
+    pub(crate) k_out: BufferId,
+    pub(crate) head_dim: usize,
+    pub(crate) kv_heads: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Attention {
+    pub(crate) q: BufferId,
+    pub(crate) cache: CacheLayer,
+    pub(crate) scale: f32,
+    pub(crate) cap: Option<f32>,
+    pub(crate) out: BufferId,
+    pub(crate) kv_heads: usize,
+    /// Query heads to each key and value head.
+    pub(crate) sharing: usize,
+    pub(crate) head_dim: usize,
+    /// Positions a row sees, its own included.
+    pub(crate) window: Option<usize>,
+}
+
+pub(crate) struct ExpertsUp {
+    /// Floats or groups for each of gate and up.
+    pub(crate) x: [BufferId; 2],
+    pub(crate) routes: BufferId,
+    pub(crate) chosen: usize,
+    pub(crate) experts: Vec<Expert>,
+    pub(crate) activation: Activation,
+    /// Kernels of gate and up.
+    pub(crate) products: [ProductFn; 2],
+    /// `[chosen][inner]` each.
+    pub(crate) gate: BufferId,
+    pub(crate) up: BufferId,
+    pub(crate) out: BufferId,
+}
+
+pub(crate) struct ExpertsDown {
+    /// `[chosen]` rows of inner, floats or groups.
+    pub(crate) x: BufferId,
+    pub(crate) routes: BufferId,
+    pub(crate) chosen: usize,
+    pub(crate) downs: Vec<Slice>,
+    pub(crate) product: ProductFn,
+    /// `[chosen][hidden]`.
+    pub(crate) parts: BufferId,
+    pub(crate) out: BufferId,
+}
+
+impl Step {
+    /// Whether the workers share out columns and meet afterwards.
+    pub(crate) fn is_wide(&self) -> bool {
+        matches!(
+            self,
+            Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_)
+        )
+    }
+}

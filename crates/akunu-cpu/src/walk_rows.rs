@@ -1,0 +1,205 @@
+//! The row steps.
+
+use akunu_program::Phase;
+
+use crate::exec::{Machine, PART, State};
+use crate::kernels::attention::{Merge, Remember};
+use crate::kernels::product::Group;
+use crate::kernels::rows::{Add, Cap, Gate, Norm, Quantize, Rotate};
+use crate::kv::padded;
+use crate::memory::Plain;
+use crate::plan::BufferId;
+use crate::slots::Row;
+use crate::step::{Attention, Rotation, Step};
+
+/// A row step's view: one worker, one row.
+pub(crate) struct RowView<'a> {
+    machine: &'a Machine,
+    state: &'a State,
+    worker: usize,
+    row: usize,
+}
+
+impl<'a> RowView<'a> {
+    pub(crate) fn new(machine: &'a Machine, state: &'a State, worker: usize, row: usize) -> Self {
+        RowView { machine, state, worker, row }
+    }
+
+    fn place<T>(&self, id: BufferId, row: usize) -> (usize, usize) {
+        let bytes = self.machine.lowered.buffers[id.0].row_bytes;
+        (self.machine.start(self.state, id, self.worker) + row * bytes, bytes / size_of::<T>())
+    }
+
+    /// A row of a buffer, complete since the last barrier or written by this worker.
+    pub(crate) fn read<T: Plain>(&self, id: BufferId) -> &'a [T] {
+        let (offset, count) = self.place::<T>(id, self.row);
+        // SAFETY: a row is written by the one worker that has it in this step, in steps before this one.
+        unsafe { self.machine.arena.get(offset, count) }
+    }
+
+    /// The row of a buffer this step writes.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn write<T: Plain>(&self, id: BufferId) -> &'a mut [T] {
+        let (offset, count) = self.place::<T>(id, self.row);
+        // SAFETY: only the worker that has the row touches it in this step; steps never read what they write.
+        unsafe { self.machine.arena.get_mut(offset, count) }
+    }
+
+    /// Does a row step for this row.
+    pub(crate) fn step(&self, step: &Step) {
+        let machine = self.machine;
+        let isa = machine.isa;
+        match step {
+            Step::Embed { table, scale, out } => {
+                let out = self.write(*out);
+                if let Ok(matrix) = machine.weights.matrix(*table) {
+                    matrix.row(table.first + self.state.rows[self.row].token as usize, out);
+                }
+                if *scale != 1.0 {
+                    isa.run(Cap { x: out, scale: *scale, cap: None });
+                }
+            }
+            Step::Norm { x, kind, eps, weight, bias, out } => {
+                let Ok(weight) = machine.weights.vector(*weight) else { return };
+                let bias = bias.and_then(|b| machine.weights.vector(b).ok());
+                let (kind, eps) = (*kind, *eps);
+                isa.run(Norm { x: self.read(*x), kind, eps, weight, bias, out: self.write(*out) });
+            }
+            Step::Add { x, y, out } => {
+                isa.run(Add { x: self.read(*x), y: self.read(*y), out: self.write(*out) });
+            }
+            Step::Gate { gate, up, activation, out } => {
+                let (gate, up) = (self.read(*gate), self.read(*up));
+                isa.run(Gate { gate, up, activation: *activation, out: self.write(*out) });
+            }
+            Step::Cap { x, scale, cap, out } => {
+                let out = self.write(*out);
+                out.copy_from_slice(self.read(*x));
+                isa.run(Cap { x: out, scale: *scale, cap: *cap });
+            }
+            Step::Quantize { x, out } => {
+                isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
+            }
+            Step::Rotate(rotation) => self.rotate(rotation),
+            Step::Merge { attention } => self.merge(attention),
+            Step::Route { logits, normalize, experts, out } => {
+                route(&self.read::<f32>(*logits)[..*experts], *normalize, self.write(*out));
+            }
+            Step::Gather { x, out } => {
+                let from = self.state.outputs[self.row] as usize;
+                let (offset, count) = self.place::<f32>(*x, from);
+                // SAFETY: complete since the last barrier, or this worker's own copy.
+                let x: &[f32] = unsafe { machine.arena.get(offset, count) };
+                self.write(*out).copy_from_slice(x);
+            }
+            Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_) => {
+                unreachable!("wide steps are not done by rows")
+            }
+        }
+    }
+
+    fn rotate(&self, r: &Rotation) {
+        let row = self.state.rows[self.row];
+        let isa = self.machine.isa;
+        for (from, to) in [(r.q, r.q_out), (r.k, r.k_out)] {
+            let x = self.write::<f32>(to);
+            x.copy_from_slice(self.read(from));
+            if let Some(rope) = r.rope {
+                let rope = &self.machine.ropes[rope];
+                let (cos, sin) = rope.row(row.position as usize);
+                isa.run(Rotate { x, head_dim: r.head_dim, layout: rope.layout, cos, sin });
+            }
+        }
+        // In redundant runs every worker is here with this row: one of them writes.
+        let writer = !self.state.redundant || self.row % self.machine.scratch.len() == self.worker;
+        if !self.state.writes_late && writer {
+            (0..r.kv_heads).for_each(|head| self.remember(r, row, head));
+        }
+    }
+
+    /// Writes the key and value of one head to the cache.
+    pub(crate) fn remember(&self, r: &Rotation, row: Row, head: usize) {
+        let position = row.position as usize;
+        let block = self.state.slots.block(row.slot, r.cache.group, position);
+        let columns = head * r.head_dim..(head + 1) * r.head_dim;
+        self.machine.isa.run(Remember {
+            key: &self.read::<f32>(r.k_out)[columns.clone()],
+            value: &self.read::<f32>(r.v)[columns],
+            tile: self.machine.kv.tile_start(r.cache, block, head),
+            dim: padded(r.head_dim),
+            position: position % akunu_program::BLOCK,
+        });
+    }
+
+    /// Joins the parts of the context that were attended to apart; only redundant runs have such.
+    fn merge(&self, a: &Attention) {
+        if !self.state.redundant {
+            return;
+        }
+        let row = self.state.rows[self.row];
+        if row.phase == Phase::Prompt {
+            if self.worker > 0 {
+                let buffer = &self.machine.lowered.buffers[a.out.0];
+                // SAFETY: worker 0's copy, written in the step before, and by nobody in this one.
+                let whole: &[f32] = unsafe {
+                    self.machine.arena.get(buffer.offset + self.row * buffer.row_bytes, buffer.row_bytes / 4)
+                };
+                self.write(a.out).copy_from_slice(whole);
+            }
+            return;
+        }
+        let out: &mut [f32] = self.write(a.out);
+        let (begin, end) = a.range(row.position as usize);
+        let parts = (end - 1) / PART - begin / PART + 1;
+        let stride = a.sharing * a.state_len();
+        for (i, out) in out.chunks_exact_mut(a.head_dim).enumerate() {
+            let (head, query) = (i / a.sharing, i % a.sharing);
+            let (offset, len) = self.machine.part(a, self.row, head, 0, parts);
+            // SAFETY: complete since the barrier after the attention.
+            let states: &[f32] = unsafe { self.machine.parts.get(offset, len) };
+            self.machine.isa.run(Merge { parts: &states[query * a.state_len()..], stride, out });
+        }
+    }
+}
+
+/// The best experts of one row, as index and weight; lower indices first among equals.
+fn route(logits: &[f32], normalize: bool, out: &mut [f32]) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |z: f32| f64::from(z - max).exp();
+    let pairs = out.as_chunks_mut::<2>().0;
+    let mut last: Option<usize> = None;
+    for pair in pairs.iter_mut() {
+        // The best one after `last` in the order of falling logits, then rising indices.
+        let follows = |e: usize| {
+            last.is_none_or(|l| logits[e].total_cmp(&logits[l]).then(l.cmp(&e)).is_lt())
+        };
+        let best = (0..logits.len())
+            .filter(|&e| follows(e))
+            .reduce(|best, e| if logits[e].total_cmp(&logits[best]).is_gt() { e } else { best });
+        let Some(best) = best else { break };
+        last = Some(best);
+        *pair = [best as f32, weight(logits[best]) as f32];
+    }
+    let total: f64 = if normalize {
+        pairs.iter().map(|p| weight(logits[p[0] as usize])).sum()
+    } else {
+        logits.iter().map(|z| weight(*z)).sum()
+    };
+    for pair in pairs {
+        pair[1] = (weight(logits[pair[0] as usize]) / total) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::route;
+
+    #[test]
+    fn the_best_experts_come_first_and_ties_go_to_the_lower_index() {
+        let mut out = [0.0; 6];
+        route(&[1.0, 3.0, 3.0, 0.0], true, &mut out[..4]);
+        assert_eq!(out[..4], [1.0, 0.5, 2.0, 0.5]);
+        route(&[0.0, 0.0, 0.0, 0.0], false, &mut out);
+        assert_eq!(out, [0.0, 0.25, 1.0, 0.25, 2.0, 0.25]);
+    }
+}

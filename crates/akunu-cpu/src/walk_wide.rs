@@ -1,0 +1,418 @@
+//! The wide steps: products, attention, experts.
+
+use std::ops::Range;
+
+use akunu_program::program::Slice;
+use akunu_program::{BLOCK, Phase};
+
+use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
+use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
+use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
+use crate::kernels::rows::{Cap, Gate};
+use crate::kv::padded;
+use crate::memory::Plain;
+use crate::pack::{Form, TILE};
+use crate::plan::BufferId;
+use crate::simd::LANES;
+use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then};
+use crate::walk_rows::RowView;
+
+impl Attention {
+    /// `f32`s of one query's state.
+    pub(crate) fn state_len(&self) -> usize {
+        state_len(padded(self.head_dim))
+    }
+
+    /// The first position a row sees, and the one after the last.
+    pub(crate) fn range(&self, position: usize) -> (usize, usize) {
+        let end = position + 1;
+        (self.window.map_or(0, |w| end.saturating_sub(w)), end)
+    }
+}
+
+/// The panels that hold a slice's rows.
+fn panels_of(slice: Slice) -> Range<usize> {
+    slice.first / LANES..(slice.first + slice.rows).div_ceil(LANES)
+}
+
+/// The columns of a slice's output that some panels make.
+fn columns_of(slice: Slice, panels: &Range<usize>) -> Range<usize> {
+    let column = |panel: usize| (panel * LANES).clamp(slice.first, slice.first + slice.rows) - slice.first;
+    column(panels.start)..column(panels.end)
+}
+
+impl Machine {
+    /// A worker's part of a step.
+    pub(crate) fn step(&self, step: &Step, state: &State, worker: usize, workers: usize) {
+        match step {
+            Step::Linear { parts, then } => self.linear(parts, then, state, worker),
+            Step::Attend { attention, rotation } => self.attend(attention, rotation, state, worker, workers),
+            Step::ExpertsUp(step) => self.experts_up(step, state, worker, workers),
+            Step::ExpertsDown(step) => self.experts_down(step, state, worker, workers),
+            Step::Embed { out, .. }
+            | Step::Norm { out, .. }
+            | Step::Add { out, .. }
+            | Step::Gate { out, .. }
+            | Step::Cap { out, .. }
+            | Step::Quantize { out, .. }
+            | Step::Route { out, .. }
+            | Step::Gather { out, .. }
+            | Step::Rotate(Rotation { q_out: out, .. })
+            | Step::Merge { attention: Attention { out, .. } } => {
+                let count = self.count(state, self.lowered.buffers[out.0].domain);
+                let rows = if state.redundant {
+                    0..count
+                } else {
+                    count * worker / workers..count * (worker + 1) / workers
+                };
+                rows.for_each(|row| RowView::new(self, state, worker, row).step(step));
+            }
+        }
+    }
+
+    /// `count` values of a worker's view of a buffer.
+    ///
+    /// # Safety
+    /// They are complete, and nobody writes them in this step.
+    unsafe fn view<T: Plain>(&self, state: &State, id: BufferId, worker: usize, count: usize) -> &[T] {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.get(self.start(state, id, worker), count) }
+    }
+
+    /// Where a shared buffer of floats begins.
+    fn columns(&self, id: BufferId, row: usize, count: usize) -> Columns {
+        let buffer = &self.lowered.buffers[id.0];
+        let stride = buffer.row_bytes / size_of::<f32>();
+        Columns {
+            start: self.arena.start_of(buffer.offset + row * buffer.row_bytes, count * stride),
+            stride,
+        }
+    }
+
+    /// Some columns of one row of a shared buffer.
+    ///
+    /// # Safety
+    /// No other worker touches these columns in this step.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn cut(&self, id: BufferId, row: usize, columns: &Range<usize>) -> &mut [f32] {
+        let buffer = &self.lowered.buffers[id.0];
+        let offset = buffer.offset + row * buffer.row_bytes + columns.start * size_of::<f32>();
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.get_mut(offset, columns.len()) }
+    }
+
+    fn linear(&self, parts: &[LinearPart], then: &Then, state: &State, worker: usize) {
+        let Some(first) = parts.first() else { return };
+        let count = self.count(state, self.lowered.buffers[first.out.0].domain);
+        if count == 0 {
+            return;
+        }
+        for part in parts {
+            let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
+            // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
+            let x = unsafe {
+                match matrix.form {
+                    Form::Int { .. } => {
+                        Input::Groups(self.view(state, part.x, worker, count * (matrix.cols / TILE)))
+                    }
+                    Form::F32 | Form::F16 | Form::Bf16 => {
+                        Input::Floats(self.view(state, part.x, worker, count * matrix.cols))
+                    }
+                }
+            };
+            (part.product)(&Product {
+                matrix,
+                panels: part.panels[worker].clone(),
+                slice: part.weight.first..part.weight.first + part.weight.rows,
+                count,
+                x,
+                out: self.columns(part.out, 0, count),
+                bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
+            });
+        }
+        let columns = columns_of(first.weight, &first.panels[worker]);
+        for row in 0..count {
+            // SAFETY: columns this worker has just computed, and the same of the output.
+            match *then {
+                Then::Nothing => {}
+                Then::Gate { activation, out } => unsafe {
+                    let (gate, up) = (self.cut(first.out, row, &columns), self.cut(parts[1].out, row, &columns));
+                    self.isa.run(Gate { gate, up, activation, out: self.cut(out, row, &columns) });
+                },
+                Then::Cap { scale, cap } => {
+                    // SAFETY: as above.
+                    let x = unsafe { self.cut(first.out, row, &columns) };
+                    self.isa.run(Cap { x, scale, cap });
+                }
+            }
+        }
+    }
+
+    /// Where the states of some parts of the context lie, for all queries of one row and head: byte offset and count.
+    pub(crate) fn part(
+        &self,
+        a: &Attention,
+        row: usize,
+        head: usize,
+        part: usize,
+        count: usize,
+    ) -> (usize, usize) {
+        let state = a.sharing * a.state_len();
+        let per_head = self.parts_row / a.kv_heads;
+        (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
+    }
+
+    fn attend(&self, a: &Attention, rotation: &Rotation, state: &State, worker: usize, workers: usize) {
+        let mut unit = 0;
+        let mut mine = || {
+            unit += 1;
+            unit % workers == worker
+        };
+        for block in &state.blocks {
+            for head in 0..a.kv_heads {
+                match block.phase {
+                    Phase::Prompt => {
+                        if mine() {
+                            self.attend_prompt(a, state, worker, *block, head);
+                        }
+                    }
+                    Phase::Decode if state.redundant => {
+                        let row = state.rows[block.first];
+                        let (begin, end) = a.range(row.position as usize);
+                        for part in begin / PART..=(end - 1) / PART {
+                            if !mine() {
+                                continue;
+                            }
+                            if state.writes_late && part == (end - 1) / PART {
+                                RowView::new(self, state, worker, block.first).remember(rotation, row, head);
+                            }
+                            let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
+                            // SAFETY: each part of each head is one worker's.
+                            let states = unsafe { self.parts.get_mut(offset, count) };
+                            self.attend_part(a, state, worker, block.first, head, part, states);
+                        }
+                    }
+                    Phase::Decode => {
+                        if mine() {
+                            self.attend_row(a, state, worker, block.first, head);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies the queries of a head of some rows to the worker's scratch, padded: `[row][query][dim]`.
+    fn queries(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) -> &[f32] {
+        let dim = padded(a.head_dim);
+        let buffer = &self.lowered.buffers[a.q.0];
+        let width = buffer.row_bytes / size_of::<f32>();
+        // SAFETY: rotated queries are complete since the last barrier or are this worker's own; the scratch is its own.
+        let (q, queries): (&[f32], &mut [f32]) = unsafe {
+            let start = self.start(state, a.q, worker) + block.first * buffer.row_bytes;
+            let count = block.rows * a.sharing * dim;
+            (self.arena.get(start, block.rows * width), self.scratch[worker].queries.get_mut(0, count))
+        };
+        let heads = q.chunks_exact(width).flat_map(|row| {
+            row[head * a.sharing * a.head_dim..][..a.sharing * a.head_dim].chunks_exact(a.head_dim)
+        });
+        for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
+            query[..a.head_dim].copy_from_slice(q);
+        }
+        queries
+    }
+
+    /// Attends over some blocks of the context. `range(row)` is what each row sees.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_blocks(
+        &self,
+        a: &Attention,
+        state: &State,
+        worker: usize,
+        rows: RowBlock,
+        head: usize,
+        positions: Range<usize>,
+        queries: &[f32],
+        states: &mut [f32],
+    ) {
+        let slot = state.rows[rows.first].slot;
+        states.chunks_exact_mut(a.state_len()).for_each(clear);
+        // SAFETY: the worker's own scratch.
+        let visible: &mut [[u8; 2]] =
+            unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
+        for block in positions.start / BLOCK..=(positions.end - 1) / BLOCK {
+            let base = block * BLOCK;
+            for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
+                let (begin, end) = a.range(state.rows[rows.first + i].position as usize);
+                let (begin, end) = (begin.max(positions.start), end.min(positions.end));
+                let inside = |p: usize| p.saturating_sub(base).min(BLOCK) as u8;
+                visible.fill([inside(begin), inside(end)]);
+            }
+            let number = state.slots.block(slot, a.cache.group, base);
+            // SAFETY: what the rows see was written before the last barrier, or by this worker.
+            let (keys, values) = unsafe { self.kv.tile(a.cache, number, head) };
+            self.isa.run(AttendBlock {
+                keys,
+                values,
+                dim: padded(a.head_dim),
+                queries,
+                visible,
+                scale: a.scale,
+                cap: a.cap,
+                state: states,
+            });
+        }
+    }
+
+    /// One part of the context of one decode row.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_part(
+        &self,
+        a: &Attention,
+        state: &State,
+        worker: usize,
+        row: usize,
+        head: usize,
+        part: usize,
+        states: &mut [f32],
+    ) {
+        let block = RowBlock { first: row, rows: 1, phase: Phase::Decode };
+        let (begin, end) = a.range(state.rows[row].position as usize);
+        let positions = begin.max(part * PART)..end.min((part + 1) * PART);
+        let queries = self.queries(a, state, worker, block, head);
+        self.attend_blocks(a, state, worker, block, head, positions, queries, states);
+    }
+
+    /// The whole context of one decode row, by parts.
+    fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) {
+        let (begin, end) = a.range(state.rows[row].position as usize);
+        let parts = begin / PART..(end - 1) / PART + 1;
+        let stride = a.sharing * a.state_len();
+        // SAFETY: the worker's own scratch.
+        let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, parts.len() * stride) };
+        for (part, states) in parts.zip(states.chunks_exact_mut(stride)) {
+            self.attend_part(a, state, worker, row, head, part, states);
+        }
+        for query in 0..a.sharing {
+            let first = (head * a.sharing + query) * a.head_dim;
+            // SAFETY: each row and head is one worker's.
+            let out = unsafe { self.cut(a.out, row, &(first..first + a.head_dim)) };
+            self.isa.run(Merge { parts: &states[query * a.state_len()..], stride, out });
+        }
+    }
+
+    /// Some consecutive rows of a prompt.
+    fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) {
+        debug_assert!(block.rows <= ROWS_TOGETHER);
+        let first = state.rows[block.first].position as usize;
+        let (begin, _) = a.range(first);
+        let positions = begin..first + block.rows;
+        let queries = self.queries(a, state, worker, block, head);
+        let count = block.rows * a.sharing * a.state_len();
+        // SAFETY: the worker's own scratch.
+        let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
+        self.attend_blocks(a, state, worker, block, head, positions, queries, states);
+        for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
+            let (row, query) = (block.first + i / a.sharing, i % a.sharing);
+            let column = (head * a.sharing + query) * a.head_dim;
+            // SAFETY: each row and head is one worker's.
+            let out = unsafe { self.cut(a.out, row, &(column..column + a.head_dim)) };
+            for (out, sum) in out.iter_mut().zip(&result[STATE_HEAD..]) {
+                *out = sum / result[1];
+            }
+        }
+    }
+
+    /// One row's product with a slice of a matrix, this worker's share of it; returns the columns made.
+    #[allow(clippy::too_many_arguments)]
+    fn row_product(
+        &self,
+        product: ProductFn,
+        weight: Slice,
+        x: (BufferId, usize),
+        out: Columns,
+        state: &State,
+        worker: usize,
+        workers: usize,
+    ) -> Range<usize> {
+        let Ok(matrix) = self.weights.matrix(weight) else { return 0..0 };
+        let all = panels_of(weight);
+        let cut = |worker: usize| all.start + all.len() * worker / workers;
+        let panels = cut(worker)..cut(worker + 1);
+        let (buffer, index) = x;
+        let start = self.start(state, buffer, worker);
+        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
+        let x = unsafe {
+            match matrix.form {
+                Form::Int { .. } => {
+                    let tiles = matrix.cols / TILE;
+                    Input::Groups(self.arena.get(start + index * tiles * size_of::<Group>(), tiles))
+                }
+                Form::F32 | Form::F16 | Form::Bf16 => {
+                    Input::Floats(self.arena.get(start + index * matrix.cols * size_of::<f32>(), matrix.cols))
+                }
+            }
+        };
+        let columns = columns_of(weight, &panels);
+        let slice = weight.first..weight.first + weight.rows;
+        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None });
+        columns
+    }
+
+    /// The routes of a row: expert and weight.
+    fn routes(&self, state: &State, id: BufferId, worker: usize, row: usize) -> &[[f32; 2]] {
+        let bytes = self.lowered.buffers[id.0].row_bytes;
+        // SAFETY: completed before the last barrier, or this worker's own copy.
+        let pairs: &[f32] = unsafe {
+            self.arena.get(self.start(state, id, worker) + row * bytes, bytes / size_of::<f32>())
+        };
+        pairs.as_chunks().0
+    }
+
+    fn experts_up(&self, step: &ExpertsUp, state: &State, worker: usize, workers: usize) {
+        for row in 0..state.rows.len() {
+            for (i, &[expert, _]) in self.routes(state, step.routes, worker, row).iter().enumerate() {
+                let expert = &step.experts[expert as usize];
+                let inner = expert.gate.rows;
+                let into = |id: BufferId| {
+                    let whole = self.columns(id, row, 1);
+                    // SAFETY: the buffer's row has `chosen · inner` numbers.
+                    Columns { start: unsafe { whole.start.add(i * inner) }, ..whole }
+                };
+                let make = |product, weight, x, out| {
+                    self.row_product(product, weight, (x, row), into(out), state, worker, workers)
+                };
+                make(step.products[1], expert.up, step.x[1], step.up);
+                let columns = make(step.products[0], expert.gate, step.x[0], step.gate);
+                let columns = i * inner + columns.start..i * inner + columns.end;
+                // SAFETY: columns this worker has just computed, and the same of the output.
+                let (gate, up, out) = unsafe {
+                    let cut = |id| self.cut(id, row, &columns);
+                    (cut(step.gate), cut(step.up), cut(step.out))
+                };
+                self.isa.run(Gate { gate, up, activation: step.activation, out });
+            }
+        }
+        debug_assert_eq!(step.chosen * 2 * size_of::<f32>(), self.lowered.buffers[step.routes.0].row_bytes);
+    }
+
+    fn experts_down(&self, step: &ExpertsDown, state: &State, worker: usize, workers: usize) {
+        for row in 0..state.rows.len() {
+            for (i, &[expert, weight]) in self.routes(state, step.routes, worker, row).iter().enumerate() {
+                let down = step.downs[expert as usize];
+                let whole = self.columns(step.parts, row, 1);
+                // SAFETY: the buffer's row has `chosen · hidden` numbers.
+                let into = Columns { start: unsafe { whole.start.add(i * down.rows) }, ..whole };
+                let x = (step.x, row * step.chosen + i);
+                let columns = self.row_product(step.product, down, x, into, state, worker, workers);
+                let from = i * down.rows + columns.start..i * down.rows + columns.end;
+                // SAFETY: columns this worker has just computed, and the same of the output.
+                let (part, out) = unsafe { (self.cut(step.parts, row, &from), self.cut(step.out, row, &columns)) };
+                for (out, part) in out.iter_mut().zip(part) {
+                    let sum = if i == 0 { 0.0 } else { *out };
+                    *out = sum + weight * *part;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The weights of a model, packed.
+
+use std::sync::Arc;
+
+use akunu_program::program::{Slice, WeightUse};
+use akunu_program::{Error, Result, TensorSource, Weights};
+
+use crate::pack::Matrix;
+use crate::pool::Pool;
+
+/// One weight, as it is used.
+pub(crate) struct Weight {
+    matrix: Option<Matrix>,
+    /// Norms and biases.
+    vector: Option<Vec<f32>>,
+}
+
+/// All weights of a program.
+pub(crate) struct CpuWeights {
+    weights: Vec<Weight>,
+}
+
+impl Weights for CpuWeights {}
+
+impl CpuWeights {
+    /// Packs the weights one after the other, so that there is never a second copy of more than one.
+    pub(crate) fn load(
+        source: &dyn TensorSource,
+        uses: &[WeightUse],
+        pool: &Pool,
+    ) -> Result<Arc<CpuWeights>> {
+        let mut weights = Vec::with_capacity(uses.len());
+        for used in uses {
+            let name = || used.name.clone();
+            let tensor = source.find(&used.name).ok_or_else(|| Error::NoWeight(name()))?;
+            if tensor.len() != used.rows * used.cols || tensor.row_len() != used.cols {
+                let (actual, expected) = (tensor.shape.to_vec(), vec![used.rows, used.cols]);
+                return Err(Error::Shape { name: name(), actual, expected });
+            }
+            let vector = used.role.vector.then(|| tensor.to_f32()).transpose()?;
+            if let Some(bad) = vector.iter().flatten().position(|v| !v.is_finite()) {
+                return Err(Error::NotFinite { name: name(), row: bad / used.cols });
+            }
+            let is_matrix = used.role.multiply || used.role.lookup;
+            let matrix = is_matrix.then(|| Matrix::pack(&tensor, pool)).transpose()?;
+            weights.push(Weight { matrix, vector });
+        }
+        Ok(Arc::new(CpuWeights { weights }))
+    }
+
+    /// The matrix a slice is of.
+    pub(crate) fn matrix(&self, slice: Slice) -> Result<&Matrix> {
+        let weight = self.weights.get(slice.weight.0 as usize).and_then(|w| w.matrix.as_ref());
+        let matrix = weight.filter(|m| slice.first + slice.rows <= m.rows);
+        matrix.ok_or_else(|| Error::Batch(format!("weight {} is not loaded as a matrix", slice.weight.0)))
+    }
+
+    /// The numbers of a slice of a norm's weight or a bias.
+    pub(crate) fn vector(&self, slice: Slice) -> Result<&[f32]> {
+        let weight = self.weights.get(slice.weight.0 as usize).and_then(|w| w.vector.as_deref());
+        weight.ok_or_else(|| Error::Batch(format!("weight {} is not loaded as a vector", slice.weight.0)))
+    }
+}

@@ -338,7 +338,8 @@ impl Walk<'_> {
                 pending |= !state.redundant || writes_cache;
             }
         }
-        if pending {
+        // All workers read the logits next.
+        if !self.steps.last().is_some_and(Step::is_wide) {
             self.barrier(place)?;
         }
         Ok(())
@@ -347,8 +348,8 @@ impl Walk<'_> {
     /// Chooses the next tokens and, in a chain, makes them the next rows.
     fn select(&self, place: &mut Place<'_>, turn: usize, tokens: &Turn<&mut Vec<u32>>) -> Result<(), Broken> {
         let machine = self.machine;
-        // SAFETY: as in `body`.
         let workers = place.team.size();
+        // SAFETY: as in `body`.
         machine.find_best(unsafe { machine.state.get() }, place.worker, workers);
         self.barrier(place)?;
         if place.worker == 0 {
@@ -419,8 +420,7 @@ impl Machine {
                 (best.1 != NO_TOKEN).then_some(best.1)
             } else {
                 // SAFETY: the other workers wait.
-                let logits =
-                    unsafe { self.arena.get_mut(logits + 4 * i * self.vocabulary, self.vocabulary) };
+                let logits = unsafe { self.arena.get_mut(logits + 4 * i * self.vocabulary, self.vocabulary) };
                 select(logits, &slot.sampling, &slot.tokens[..=row.position as usize], row.position)
             };
             *chosen = token.ok_or(Error::NoChoice { position: row.position })?;

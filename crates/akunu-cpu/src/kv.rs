@@ -87,7 +87,8 @@ impl CpuKv {
     /// # Safety
     /// Nobody touches either block meanwhile.
     pub(crate) unsafe fn copy(&self, copy: BlockCopy) -> Result<()> {
-        let bad = || Error::Batch(format!("copy of block {} to {} of group {}", copy.from, copy.to, copy.group.0));
+        let bad =
+            || Error::Batch(format!("copy of block {} to {} of group {}", copy.from, copy.to, copy.group.0));
         let group = self.groups.get(copy.group.0 as usize).ok_or_else(bad)?;
         if copy.from >= group.blocks || copy.to >= group.blocks {
             return Err(bad());

@@ -83,11 +83,7 @@ impl Backend for Cpu {
         "cpu"
     }
 
-    fn load(
-        &self,
-        source: &dyn TensorSource,
-        uses: &[WeightUse],
-    ) -> akunu_program::Result<Arc<dyn Weights>> {
+    fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> akunu_program::Result<Arc<dyn Weights>> {
         Ok(CpuWeights::load(source, uses, &self.pool)?)
     }
 
@@ -110,6 +106,5 @@ impl Backend for Cpu {
 
 /// The concrete type behind what this backend itself made.
 fn own<T: Any + Send + Sync>(any: Arc<dyn Any + Send + Sync>, what: &str) -> akunu_program::Result<Arc<T>> {
-    any.downcast()
-        .map_err(|_| akunu_program::Error::Batch(format!("the {what} belong to another backend")))
+    any.downcast().map_err(|_| akunu_program::Error::Batch(format!("the {what} belong to another backend")))
 }

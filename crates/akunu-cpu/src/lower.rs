@@ -116,7 +116,8 @@ impl Lowering<'_> {
     /// The buffer of a value that is read now.
     fn read(&mut self, id: ValueId) -> Result<BufferId> {
         let buffer = self.values.get(&id).copied();
-        let buffer = buffer.ok_or_else(|| Error::Batch(format!("value {} is read before it is written", id.0)))?;
+        let buffer =
+            buffer.ok_or_else(|| Error::Batch(format!("value {} is read before it is written", id.0)))?;
         self.plan.read(buffer);
         Ok(buffer)
     }
@@ -299,7 +300,8 @@ impl Lowering<'_> {
 
 /// The panels of each part that each worker computes: equal bytes for all, or (`same`) the same panels of every part.
 fn share(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Vec<Vec<Range<usize>>> {
-    let panels = |part: &Part| part.weight.first / LANES..(part.weight.first + part.weight.rows).div_ceil(LANES);
+    let panels =
+        |part: &Part| part.weight.first / LANES..(part.weight.first + part.weight.rows).div_ceil(LANES);
     let cost = |m: &Matrix| m.bytes() / m.panels().max(1);
     let total: usize = parts.iter().zip(matrices).map(|(p, m)| panels(p).len() * cost(m)).sum();
     let mut before = 0;

@@ -183,16 +183,18 @@ impl Pool {
     }
 
     /// Runs `job(worker, team)` on every worker and waits for all.
-    pub(crate) fn run(&self, job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync)) -> Result<(), Broken> {
+    pub(crate) fn run(
+        &self,
+        job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync),
+    ) -> Result<(), Broken> {
         let _lease = lock(&self.lease);
         let team = &*self.team;
         team.arrived.store(0, Ordering::Relaxed);
         team.broken.store(false, Ordering::Relaxed);
         let before = team.finished.count.load(Ordering::Relaxed);
         // SAFETY: only the lifetime changes; no worker follows the pointer after `finished`, which is awaited below.
-        let erased: Job = unsafe {
-            std::mem::transmute::<&(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync), Job>(job)
-        };
+        let erased: Job =
+            unsafe { std::mem::transmute::<&(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync), Job>(job) };
         if team.size > 1 {
             // SAFETY: no job is running: the lease is held and the last job's workers have all finished.
             unsafe { *team.job.get_mut() = Some(erased) };

@@ -131,8 +131,8 @@ impl Slots {
         for (group, (table, window)) in self.slot(slot).tables.iter().zip(&self.windows).enumerate() {
             let group = GroupId(group as u32);
             let begin = window.map_or(0, |w| (start + 1).saturating_sub(w));
-            for index in begin / BLOCK..=(end - 1) / BLOCK {
-                let block = table[index];
+            let seen = begin / BLOCK..(end - 1) / BLOCK + 1;
+            for (index, &block) in seen.clone().zip(&table[seen]) {
                 if block == NO_BLOCK {
                     let position = index * BLOCK;
                     return bad(format!(

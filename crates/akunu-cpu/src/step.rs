@@ -128,9 +128,6 @@ pub(crate) struct ExpertsDown {
 impl Step {
     /// Whether the workers share out columns and meet afterwards.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(
-            self,
-            Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_)
-        )
+        matches!(self, Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_))
     }
 }

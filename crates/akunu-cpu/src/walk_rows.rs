@@ -170,9 +170,7 @@ fn route(logits: &[f32], normalize: bool, out: &mut [f32]) {
     let mut last: Option<usize> = None;
     for pair in pairs.iter_mut() {
         // The best one after `last` in the order of falling logits, then rising indices.
-        let follows = |e: usize| {
-            last.is_none_or(|l| logits[e].total_cmp(&logits[l]).then(l.cmp(&e)).is_lt())
-        };
+        let follows = |e: usize| last.is_none_or(|l| logits[e].total_cmp(&logits[l]).then(l.cmp(&e)).is_lt());
         let best = (0..logits.len())
             .filter(|&e| follows(e))
             .reduce(|best, e| if logits[e].total_cmp(&logits[best]).is_gt() { e } else { best });

@@ -83,10 +83,7 @@ impl Machine {
     fn columns(&self, id: BufferId, row: usize, count: usize) -> Columns {
         let buffer = &self.lowered.buffers[id.0];
         let stride = buffer.row_bytes / size_of::<f32>();
-        Columns {
-            start: self.arena.start_of(buffer.offset + row * buffer.row_bytes, count * stride),
-            stride,
-        }
+        Columns { start: self.arena.start_of(buffer.offset + row * buffer.row_bytes, count * stride), stride }
     }
 
     /// Some columns of one row of a shared buffer.
@@ -132,13 +129,16 @@ impl Machine {
         }
         let columns = columns_of(first.weight, &first.panels[worker]);
         for row in 0..count {
-            // SAFETY: columns this worker has just computed, and the same of the output.
             match *then {
                 Then::Nothing => {}
-                Then::Gate { activation, out } => unsafe {
-                    let (gate, up) = (self.cut(first.out, row, &columns), self.cut(parts[1].out, row, &columns));
-                    self.isa.run(Gate { gate, up, activation, out: self.cut(out, row, &columns) });
-                },
+                Then::Gate { activation, out } => {
+                    // SAFETY: columns this worker has just computed, and the same of the output.
+                    let (gate, up, out) = unsafe {
+                        let cut = |id| self.cut(id, row, &columns);
+                        (cut(first.out), cut(parts[1].out), cut(out))
+                    };
+                    self.isa.run(Gate { gate, up, activation, out });
+                }
                 Then::Cap { scale, cap } => {
                     // SAFETY: as above.
                     let x = unsafe { self.cut(first.out, row, &columns) };
@@ -363,9 +363,8 @@ impl Machine {
     fn routes(&self, state: &State, id: BufferId, worker: usize, row: usize) -> &[[f32; 2]] {
         let bytes = self.lowered.buffers[id.0].row_bytes;
         // SAFETY: completed before the last barrier, or this worker's own copy.
-        let pairs: &[f32] = unsafe {
-            self.arena.get(self.start(state, id, worker) + row * bytes, bytes / size_of::<f32>())
-        };
+        let pairs: &[f32] =
+            unsafe { self.arena.get(self.start(state, id, worker) + row * bytes, bytes / size_of::<f32>()) };
         pairs.as_chunks().0
     }
 
@@ -407,7 +406,8 @@ impl Machine {
                 let columns = self.row_product(step.product, down, x, into, state, worker, workers);
                 let from = i * down.rows + columns.start..i * down.rows + columns.end;
                 // SAFETY: columns this worker has just computed, and the same of the output.
-                let (part, out) = unsafe { (self.cut(step.parts, row, &from), self.cut(step.out, row, &columns)) };
+                let (part, out) =
+                    unsafe { (self.cut(step.parts, row, &from), self.cut(step.out, row, &columns)) };
                 for (out, part) in out.iter_mut().zip(part) {
                     let sum = if i == 0 { 0.0 } else { *out };
                     *out = sum + weight * *part;

@@ -46,6 +46,8 @@
 pub mod arch;
 mod backend;
 mod builder;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 pub mod program;
 pub mod reference;

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod harness;
-
 use std::path::{Path, PathBuf};
 
 use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
+use akunu_program::conformance::Runner;
 use akunu_program::program::Program;
 use akunu_program::reference::Reference;
 use akunu_program::{Work, build};
-use harness::Runner;
 
 /// Largest difference allowed, relative to the largest logit of the row.
 const F32_ERROR: f32 = 1e-4;

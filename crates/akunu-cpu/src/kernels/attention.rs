@@ -155,9 +155,11 @@ impl AttendBlock<'_> {
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums: [[S::F; C]; Q] =
             std::array::from_fn(|q| std::array::from_fn(|c| S::load(&state[at(q, c)])));
+        #[allow(clippy::needless_range_loop)] // positions also number the values
         for position in begin..end {
-            // SAFETY: `values` holds `BLOCK · vectors` vectors, `position` is below `BLOCK`, `column + C` at most `vectors`.
             let values: [S::F; C] = std::array::from_fn(|c| {
+                // SAFETY: `values` holds `BLOCK · vectors` vectors, `position` is below `BLOCK` and `column + c` below
+                // `vectors`.
                 S::load_f16(unsafe { values.get_unchecked(position * vectors + column + c) })
             });
             for q in 0..Q {

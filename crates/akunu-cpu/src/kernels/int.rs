@@ -38,8 +38,15 @@ fn low_two<S: Simd, const UP: u32>(vectors: &[[u8; 64]]) -> [S::C; 8] {
     let mask = 3 << UP;
     let four = |stored: S::C| {
         let shifted = match UP {
-            4 => [S::shift_left::<4>(stored), S::shift_left::<2>(stored), stored, S::shift_right::<2>(stored)],
-            _ => [stored, S::shift_right::<2>(stored), S::shift_right::<4>(stored), S::shift_right::<6>(stored)],
+            4 => {
+                [S::shift_left::<4>(stored), S::shift_left::<2>(stored), stored, S::shift_right::<2>(stored)]
+            }
+            _ => [
+                stored,
+                S::shift_right::<2>(stored),
+                S::shift_right::<4>(stored),
+                S::shift_right::<6>(stored),
+            ],
         };
         shifted.map(|x| S::and(x, mask))
     };
@@ -163,11 +170,8 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
         let small = |at| matrix.plane::<i8>(panel, at, groups * LANES).as_chunks().0;
         let large = |at| matrix.plane::<u16>(panel, at, tiles / TILES_PER_SUPER * LANES).as_chunks().0;
         let (scales, supers) = (small(matrix.planes.scales), large(matrix.planes.supers));
-        let (mins, super_mins) = if MIN {
-            (small(matrix.planes.mins), large(matrix.planes.super_mins))
-        } else {
-            (scales, supers)
-        };
+        let (mins, super_mins) =
+            if MIN { (small(matrix.planes.mins), large(matrix.planes.super_mins)) } else { (scales, supers) };
         SuperScales { scales, mins, supers, super_mins }
     }
     #[inline(always)]
@@ -269,13 +273,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             if Z::HALVES {
                 let [a, b, c, d, e, f, g, h] = codes;
                 let halves = [[a, b, c, d], [e, f, g, h]];
-                for half in 0..2 {
+                for (half, codes) in halves.iter().enumerate() {
                     let scale = scales.scale::<S>(tile, half);
                     for (m, sum) in sums.iter_mut().enumerate() {
                         let group = group(m);
                         let init = -(self.zero * i32::from(group.sums[half]));
                         let words = [0, 1, 2, 3].map(|i| group.words[4 * half + i]);
-                        let dot = S::to_float(dot::<S, U, 4>(init, &halves[half], &words));
+                        let dot = S::to_float(dot::<S, U, 4>(init, codes, &words));
                         *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
                     }
                     if Z::MIN {

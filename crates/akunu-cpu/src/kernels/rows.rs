@@ -188,7 +188,8 @@ impl Kernel for Quantize<'_> {
                 out.sums[i] = sum as i16;
                 out.scaled_sums[i] = sum as f32 * out.scale;
             }
-            out.words = std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j] as u8)));
+            out.words =
+                std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j] as u8)));
         }
     }
 }

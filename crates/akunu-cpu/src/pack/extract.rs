@@ -142,9 +142,8 @@ impl RowParts {
             }),
             _ => return self.fitted(tensor, row),
         }
-        let finite = |scales: &[u8]| {
-            scales.as_chunks().0.iter().all(|&x: &[u8; 2]| f16::from_le_bytes(x).is_finite())
-        };
+        let finite =
+            |scales: &[u8]| scales.as_chunks().0.iter().all(|&x: &[u8; 2]| f16::from_le_bytes(x).is_finite());
         match dtype {
             DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K => {
                 finite(&self.supers) && finite(&self.super_mins)

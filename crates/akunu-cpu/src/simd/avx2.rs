@@ -73,9 +73,8 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load_i8(from: &[i8; LANES]) -> Self::F {
-        halves(from).map(|x| unsafe {
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
-        })
+        halves(from)
+            .map(|x| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))) })
     }
     #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {

@@ -26,11 +26,22 @@ impl Kernel for Functions {
             for i in 0..LANES {
                 let exact = f64::from(x[i]).exp();
                 if x[i] > -87.0 && x[i] < 88.0 {
-                    assert!((f64::from(e[i]) / exact - 1.0).abs() < 4e-7, "{}: exp({}) = {}", self.0, x[i], e[i]);
+                    assert!(
+                        (f64::from(e[i]) / exact - 1.0).abs() < 4e-7,
+                        "{}: exp({}) = {}",
+                        self.0,
+                        x[i],
+                        e[i]
+                    );
                 } else if x[i] < -87.3 {
                     assert_eq!(e[i], 0.0, "{}: exp({})", self.0, x[i]);
                 }
-                assert!((f64::from(t[i]) - f64::from(x[i]).tanh()).abs() < 2e-7, "{}: tanh({})", self.0, x[i]);
+                assert!(
+                    (f64::from(t[i]) - f64::from(x[i]).tanh()).abs() < 2e-7,
+                    "{}: tanh({})",
+                    self.0,
+                    x[i]
+                );
                 assert!(f[i].abs() <= 1.0 && f[i] * x[i] >= 0.0, "{}: erf({}) = {}", self.0, x[i], f[i]);
             }
         }

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use akunu_program::program::{GroupId, Program};
-use akunu_program::{
+use crate::program::{GroupId, Program};
+use crate::{
     BLOCK, Backend, Batch, Executable, Limits, Outputs, Phase, Result, SlotEdit, SlotId, Span, StopFlag,
     TensorSource, Work,
 };
 
+/// An executable with its sequences' blocks laid out.
 pub struct Runner {
     executable: Box<dyn Executable>,
     stop: StopFlag,
+    /// The phase of all spans that are fed; by default single rows are decoded and longer pieces are prompts.
+    pub phase: Option<Phase>,
+    /// What the last run produced.
     pub out: Outputs,
 }
 
@@ -28,7 +32,8 @@ impl Runner {
         let kv = backend.kv(&program.groups, &vec![slots * per_slot; program.groups.len()])?;
         let limits = Limits { slots, rows: 512, outputs: 512, context };
         let executable = backend.compile(program, weights, Arc::clone(&kv), &limits)?;
-        let mut runner = Runner { executable, stop: StopFlag::default(), out: Outputs::default() };
+        let mut runner =
+            Runner { executable, stop: StopFlag::default(), phase: None, out: Outputs::default() };
         for slot in 0..slots {
             // Blocks in descending order, so that nothing works by accident.
             let blocks: Vec<u32> = (slot * per_slot..(slot + 1) * per_slot).rev().collect();
@@ -41,6 +46,7 @@ impl Runner {
         Ok(runner)
     }
 
+    /// Runs a batch.
     pub fn run(&mut self, batch: &Batch<'_>, work: Work) -> Result<()> {
         self.executable.run(batch, work, &self.stop, &mut self.out)
     }
@@ -51,7 +57,7 @@ impl Runner {
             slot: SlotId(slot),
             start,
             rows: tokens.len() as u32,
-            phase: if tokens.len() == 1 { Phase::Decode } else { Phase::Prompt },
+            phase: self.phase.unwrap_or(if tokens.len() == 1 { Phase::Decode } else { Phase::Prompt }),
         };
         let spans: Vec<Span> = pieces.iter().map(span).collect();
         let tokens: Vec<u32> = pieces.iter().flat_map(|piece| piece.2).copied().collect();

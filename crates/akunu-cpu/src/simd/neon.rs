@@ -1,0 +1,201 @@
+//! NEON with the dot product instructions: four registers a vector.
+//!
+//! The conversions from and to F16 and the dot products are written as assembly, because their intrinsics are not stable.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::{Kernel, LANES, Simd};
+
+/// Four 128-bit registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon;
+
+/// Runs a kernel with the features on.
+///
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "neon,dotprod")]
+pub(crate) unsafe fn launch<K: Kernel>(kernel: K) {
+    kernel.run::<Neon>();
+}
+
+/// The four quarters of an array.
+#[inline(always)]
+fn quarters<T>(x: &[T; LANES]) -> [&[T; 4]; 4] {
+    let [a, b, c, d] = x.as_chunks::<4>().0 else { unreachable!() };
+    [a, b, c, d]
+}
+
+#[inline(always)]
+fn pairs<T: Copy, R>(x: [T; 4], y: [T; 4], f: impl Fn(T, T) -> R) -> [R; 4] {
+    std::array::from_fn(|i| f(x[i], y[i]))
+}
+
+// SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
+// stores go through references to arrays of exactly their size; the assembly reads and writes its operands alone.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Neon {
+    type F = [float32x4_t; 4];
+    type I = [int32x4_t; 4];
+    type C = [uint8x16_t; 4];
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        unsafe { [vdupq_n_f32(x); 4] }
+    }
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self::F {
+        quarters(from).map(|x| unsafe { vld1q_f32(x.as_ptr()) })
+    }
+    #[inline(always)]
+    fn store(x: Self::F, to: &mut [f32; LANES]) {
+        for (to, x) in to.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+            unsafe { vst1q_f32(to.as_mut_ptr(), x) }
+        }
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u16; LANES]) -> Self::F {
+        quarters(from).map(|x| unsafe {
+            let bits = vld1_u16(x.as_ptr());
+            let wide: float32x4_t;
+            asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) wide, in(vreg) bits, options(pure, nomem, nostack));
+            wide
+        })
+    }
+    #[inline(always)]
+    fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
+        for (to, x) in to.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+            unsafe {
+                let bits: uint16x4_t;
+                asm!("fcvtn {0:v}.4h, {1:v}.4s", out(vreg) bits, in(vreg) x, options(pure, nomem, nostack));
+                vst1_u16(to.as_mut_ptr(), bits);
+            }
+        }
+    }
+    #[inline(always)]
+    fn load_bf16(from: &[u16; LANES]) -> Self::F {
+        quarters(from).map(|x| unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr()))) })
+    }
+    #[inline(always)]
+    fn load_i8(from: &[i8; LANES]) -> Self::F {
+        unsafe {
+            let bytes = vld1q_s8(from.as_ptr());
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            [
+                vmovl_s16(vget_low_s16(low)),
+                vmovl_high_s16(low),
+                vmovl_s16(vget_low_s16(high)),
+                vmovl_high_s16(high),
+            ]
+            .map(|x| vcvtq_f32_s32(x))
+        }
+    }
+    #[inline(always)]
+    fn add(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vaddq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn sub(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vsubq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn mul(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vmulq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn div(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vdivq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
+        std::array::from_fn(|i| unsafe { vfmaq_f32(z[i], x[i], y[i]) })
+    }
+    #[inline(always)]
+    fn max(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vmaxq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn min(x: Self::F, y: Self::F) -> Self::F {
+        pairs(x, y, |x, y| unsafe { vminq_f32(x, y) })
+    }
+    #[inline(always)]
+    fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        std::array::from_fn(|i| unsafe { vbslq_f32(vcltq_f32(x[i], y[i]), yes[i], no[i]) })
+    }
+    #[inline(always)]
+    fn sum(x: Self::F) -> f32 {
+        unsafe { vaddvq_f32(vaddq_f32(vaddq_f32(x[0], x[1]), vaddq_f32(x[2], x[3]))) }
+    }
+    #[inline(always)]
+    fn largest(x: Self::F) -> f32 {
+        unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(x[0], x[1]), vmaxq_f32(x[2], x[3]))) }
+    }
+    #[inline(always)]
+    fn round(x: Self::F) -> Self::I {
+        x.map(|x| unsafe { vcvtnq_s32_f32(x) })
+    }
+    #[inline(always)]
+    fn to_float(x: Self::I) -> Self::F {
+        x.map(|x| unsafe { vcvtq_f32_s32(x) })
+    }
+    #[inline(always)]
+    fn power_of_two(x: Self::I) -> Self::F {
+        x.map(|x| unsafe { vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(x, vdupq_n_s32(127)))) })
+    }
+    #[inline(always)]
+    fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
+        unsafe {
+            let low = vcombine_s16(vmovn_s32(x[0]), vmovn_s32(x[1]));
+            let high = vcombine_s16(vmovn_s32(x[2]), vmovn_s32(x[3]));
+            vst1q_s8(to.as_mut_ptr(), vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+        }
+    }
+    #[inline(always)]
+    fn sum_i(x: Self::I) -> i32 {
+        unsafe { vaddvq_s32(vaddq_s32(vaddq_s32(x[0], x[1]), vaddq_s32(x[2], x[3]))) }
+    }
+    #[inline(always)]
+    fn codes(from: &[u8; 64]) -> Self::C {
+        let [a, b, c, d] = from.as_chunks::<16>().0 else { unreachable!() };
+        [a, b, c, d].map(|x| unsafe { vld1q_u8(x.as_ptr()) })
+    }
+    #[inline(always)]
+    fn and(x: Self::C, mask: u8) -> Self::C {
+        x.map(|x| unsafe { vandq_u8(x, vdupq_n_u8(mask)) })
+    }
+    #[inline(always)]
+    fn or(x: Self::C, y: Self::C) -> Self::C {
+        pairs(x, y, |x, y| unsafe { vorrq_u8(x, y) })
+    }
+    #[inline(always)]
+    fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
+        x.map(|x| unsafe { vshlq_u8(x, vdupq_n_s8(-(BITS as i8))) })
+    }
+    #[inline(always)]
+    fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
+        x.map(|x| unsafe { vshlq_u8(x, vdupq_n_s8(BITS as i8)) })
+    }
+    #[inline(always)]
+    fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
+        x.map(|x| unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), x) })
+    }
+    #[inline(always)]
+    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+        unsafe {
+            // Products here are of signed bytes: codes with all eight bits are taken around 128, which `init` is for.
+            let mut sums = [vdupq_n_s32(if WIDE { 0 } else { init }); 4];
+            for i in 0..N {
+                let x = vreinterpretq_s8_s32(vdupq_n_s32(x[i]));
+                for (sum, code) in sums.iter_mut().zip(codes[i]) {
+                    let code = if WIDE { veorq_u8(code, vdupq_n_u8(128)) } else { code };
+                    asm!(
+                        "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+                        inout(vreg) *sum, in(vreg) code, in(vreg) x, options(pure, nomem, nostack)
+                    );
+                }
+            }
+            sums
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The same logits, bit by bit, whatever the threads, the pieces and the neighbours.
+
+#![allow(clippy::unwrap_used)]
+
+mod models;
+
+use akunu_cpu::Cpu;
+use akunu_program::conformance::Runner;
+use akunu_program::{Phase, Work};
+use models::{CONTEXT, Model, fixtures};
+
+const TOKENS: usize = 100;
+
+fn models() -> Vec<(String, Model)> {
+    let quantised = ["Q4_0", "Q4_1", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q6_K"]
+        .map(|dtype| (dtype.to_owned(), fixtures("quants").join(format!("{dtype}.gguf"))));
+    let tiny = ["llama-f16", "gemma3", "qwen3", "mixtral", "phi3-window"]
+        .map(|name| (name.to_owned(), fixtures("tiny").join(name).join("model.gguf")));
+    quantised.into_iter().chain(tiny).map(|(name, path)| (name, Model::open(&path))).collect()
+}
+
+/// Feeds the text in pieces of one phase, beside what `beside` feeds to other slots, and gives the logits of all its rows.
+fn logits(model: &Model, threads: usize, phase: Phase, piece: usize, beside: usize) -> Vec<u32> {
+    let cpu = Cpu::new(threads).unwrap();
+    let mut runner = Runner::new(&cpu, &model.program, &model.file, 3, CONTEXT).unwrap();
+    runner.phase = Some(phase);
+    let vocabulary = model.vocabulary();
+    let text: Vec<u32> = (0..TOKENS as u32).map(|i| (i * 29 + i / 9) % vocabulary as u32).collect();
+    let mut all = Vec::new();
+    for (i, tokens) in text.chunks(piece).enumerate() {
+        let start = (i * piece) as u32;
+        let noise = &text[..beside];
+        let mut pieces: Vec<(u32, u32, &[u32])> = vec![(1, start, tokens)];
+        if beside > 0 {
+            pieces.insert(0, (0, (i % 5) as u32, noise));
+            pieces.push((2, 0, &noise[..beside / 2 + 1]));
+        }
+        runner.feed(&pieces, Work::Forward).unwrap();
+        let rows = &runner.out.logits[beside * vocabulary..][..tokens.len() * vocabulary];
+        all.extend(rows.iter().map(|z| z.to_bits()));
+    }
+    all
+}
+
+#[test]
+fn threads_pieces_and_neighbours_change_no_bit() {
+    for (name, model) in models() {
+        for phase in [Phase::Decode, Phase::Prompt] {
+            let expected = logits(&model, 1, phase, 1, 0);
+            for (threads, piece, beside) in
+                [(2, 1, 0), (3, 1, 0), (1, 100, 0), (2, 37, 0), (3, 16, 0), (2, 1, 1), (2, 2, 3), (3, 9, 13)]
+            {
+                assert!(
+                    logits(&model, threads, phase, piece, beside) == expected,
+                    "{name}, {phase:?}: {threads} threads, pieces of {piece}, {beside} rows beside"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_gives_the_same_tokens_as_single_steps() {
+    for (name, model) in models() {
+        for threads in [1, 2, 3] {
+            let cpu = Cpu::new(threads).unwrap();
+            let runner = || Runner::new(&cpu, &model.program, &model.file, 1, CONTEXT).unwrap();
+            let mut steps = runner();
+            let (mut token, mut expected) = (7, Vec::new());
+            for position in 0..70 {
+                steps.feed(&[(0, position, &[token])], Work::Step).unwrap();
+                token = steps.out.tokens[0];
+                expected.push(token);
+            }
+            let mut chain = runner();
+            chain.feed(&[(0, 0, &[7])], Work::Chain(70)).unwrap();
+            assert_eq!(chain.out.tokens, expected, "{name}, {threads} threads");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Gated feed-forward blocks as models have them, and mixtures of experts.
+
+use akunu_format::DType;
+
+use crate::Backend;
+use crate::program::{Activation, Domain, Element, Expert, Op, Part, Role, Slice, Value, ValueId};
+
+use super::tensors::{blocks, numbers};
+use super::{Outcome, Sketch, relative, worst};
+
+pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    // Two roundings to 8 bits in a row cost some percent at worst (the sums here nearly cancel); floats next to nothing.
+    for (dtype, share) in [(DType::F32, 1e-4), (DType::Q8_0, 4e-2), (DType::Q4_1, 8e-2)] {
+        for inner in [96, 160] {
+            outcomes.push(dense(backend, dtype, inner, share));
+            outcomes.push(mixture(backend, dtype, inner, share));
+        }
+    }
+    outcomes
+}
+
+const HIDDEN: usize = 64;
+
+fn weight(sketch: &mut Sketch, name: &str, dtype: DType, rows: usize, cols: usize) -> Slice {
+    let seed = name.bytes().fold(1, |h, b| h * 31 + u64::from(b));
+    sketch.tensors.add(name, rows, cols, dtype, blocks(dtype, seed, rows, cols));
+    sketch.weight(name, rows, cols, Role { multiply: true, ..Role::default() })
+}
+
+fn compare(backend: &dyn Backend, sketch: &Sketch, case: String, share: f64) -> Outcome {
+    let tokens: Vec<u32> = (0..23).collect();
+    let batches: [super::Pieces<'_>; 2] =
+        [&[(0, 0, &tokens)], &[(1, 0, &tokens[..1]), (2, 0, &tokens[9..11])]];
+    let worst = sketch
+        .both(backend, &batches)
+        .and_then(|[actual, expected]| worst(&actual, &expected, relative(&expected, HIDDEN, share)));
+    Outcome { case, worst }
+}
+
+fn dense(backend: &dyn Backend, dtype: DType, inner: usize, share: f64) -> Outcome {
+    let mut sketch = Sketch::new(&numbers(21, 23 * HIDDEN), HIDDEN);
+    let part = |sketch: &mut Sketch, name: &str, rows: usize, cols: usize| {
+        let weight = weight(sketch, name, dtype, rows, cols);
+        Part { weight, bias: None, out: sketch.value(rows) }
+    };
+    let parts = vec![part(&mut sketch, "gate", inner, HIDDEN), part(&mut sketch, "up", inner, HIDDEN)];
+    let (gate, up) = (parts[0].out, parts[1].out);
+    sketch.push(Op::Linear { x: sketch.x, parts });
+    let product = sketch.value(inner);
+    sketch.push(Op::Gate { gate, up, activation: Activation::Silu, out: product });
+    let down = part(&mut sketch, "down", HIDDEN, inner);
+    let out = down.out;
+    sketch.push(Op::Linear { x: product, parts: vec![down] });
+    compare(backend, &sketch.finish(out), format!("feed-forward of {inner}, {dtype}"), share)
+}
+
+fn mixture(backend: &dyn Backend, dtype: DType, inner: usize, share: f64) -> Outcome {
+    const EXPERTS: usize = 5;
+    let mut sketch = Sketch::new(&numbers(22, 23 * HIDDEN), HIDDEN);
+    // The router stays in F32: which experts are chosen must not hang on rounding.
+    let router = sketch.matrix("router", EXPERTS, HIDDEN, &numbers(23, EXPERTS * HIDDEN));
+    let logits = sketch.value(EXPERTS);
+    sketch.push(Op::Linear { x: sketch.x, parts: vec![Part { weight: router, bias: None, out: logits }] });
+    sketch.program.values.push(Value { domain: Domain::Tokens, width: 2, element: Element::Route });
+    let routes = ValueId(sketch.program.values.len() as u32 - 1);
+    sketch.push(Op::Route { logits, normalize: true, out: routes });
+    let gate = weight(&mut sketch, "gates", dtype, EXPERTS * inner, HIDDEN);
+    let up = weight(&mut sketch, "ups", dtype, EXPERTS * inner, HIDDEN);
+    let down = weight(&mut sketch, "downs", dtype, EXPERTS * HIDDEN, inner);
+    let of = |stack: Slice, e: usize, rows: usize| Slice { first: e * rows, rows, ..stack };
+    let experts = (0..EXPERTS)
+        .map(|e| Expert { gate: of(gate, e, inner), up: of(up, e, inner), down: of(down, e, HIDDEN) })
+        .collect();
+    let out = sketch.value(HIDDEN);
+    sketch.push(Op::Experts { x: sketch.x, routes, experts, activation: Activation::Silu, out });
+    compare(backend, &sketch.finish(out), format!("mixture of {EXPERTS} times {inner}, {dtype}"), share)
+}

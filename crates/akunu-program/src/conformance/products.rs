@@ -1,0 +1,125 @@
+//! Linear and Embed, in every dtype.
+
+use akunu_format::{DType, SUPER_BLOCK, Support};
+
+use crate::program::{Op, Part, Role, Slice};
+use crate::{Backend, TensorSource};
+
+use super::tensors::{blocks, numbers};
+use super::{Outcome, Sketch, worst};
+
+/// Columns of the matrices.
+const COLUMNS: [usize; 9] = [64, 128, 256, 512, 896, 1024, 2048, 2560, 4096];
+
+/// Rows of the matrices: not a multiple of any vector or panel.
+const ROWS: usize = 37;
+
+/// Rows fed: more than fit a register block, and not a multiple of one.
+const FED: usize = 22;
+
+/// How many standard deviations of rounding are allowed.
+const DEVIATIONS: f64 = 6.0;
+
+pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for &dtype in DType::ALL.iter().filter(|d| d.support() >= Support::Read) {
+        let columns: Vec<usize> =
+            COLUMNS.into_iter().filter(|cols| cols.is_multiple_of(dtype.block_len())).collect();
+        // Every size for a few dtypes, three for the others.
+        let all = matches!(dtype, DType::F32 | DType::F16 | DType::Q4_0 | DType::Q8_0 | DType::Q4_K);
+        for (i, &cols) in columns.iter().enumerate() {
+            if all || i % 3 == 0 {
+                outcomes.push(product(backend, dtype, cols));
+            }
+        }
+        outcomes.push(lookup(backend, dtype));
+    }
+    outcomes
+}
+
+/// The rows that are multiplied: zeros, a constant, numbers near the end of F16, one number alone, and random ones.
+fn inputs(cols: usize) -> Vec<f32> {
+    let mut x = numbers(42, FED * cols);
+    x[..cols].fill(0.0);
+    x[cols..2 * cols].fill(-1.5);
+    x[2 * cols..3 * cols].iter_mut().for_each(|v| *v = 65504.0 - v.abs() * 1000.0);
+    x[3 * cols..4 * cols].fill(0.0);
+    x[3 * cols + cols / 3] = 7.0;
+    // Rows of very different sizes within a group.
+    x[4 * cols..5 * cols].iter_mut().step_by(5).for_each(|v| *v *= 100.0);
+    x
+}
+
+fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
+    let x = inputs(cols);
+    let mut sketch = Sketch::new(&x, cols);
+    let role = Role { multiply: true, ..Role::default() };
+    sketch.tensors.add("w", ROWS, cols, dtype, blocks(dtype, cols as u64, ROWS, cols));
+    let weight = sketch.weight("w", ROWS, cols, role);
+    let bias = numbers(7, ROWS - 5);
+    let bias = sketch.vector("bias", &bias);
+    // The whole, and a slice that begins and ends inside a panel, with a bias.
+    let (whole, cut) = (sketch.value(ROWS), sketch.value(ROWS - 5));
+    let slice = Slice { first: 3, rows: ROWS - 5, ..weight };
+    let parts =
+        vec![Part { weight, bias: None, out: whole }, Part { weight: slice, bias: Some(bias), out: cut }];
+    sketch.push(Op::Linear { x: sketch.x, parts });
+    let weights = sketch.tensors.find("w").map_or(Ok(Vec::new()), |w| w.to_f32()).unwrap_or_default();
+    let program = sketch.program.clone();
+    let tokens: Vec<u32> = (0..FED as u32).collect();
+    let mut result = Ok(0.0);
+    for (out, first, rows) in [(whole, 0, ROWS), (cut, 3, ROWS - 5)] {
+        sketch.program = program.clone();
+        sketch = sketch.finish(out);
+        for batch in [&[(0, 0, &tokens[..])][..], &[(1, 0, &tokens[4..5]), (0, 0, &tokens[2..5])]] {
+            let fed: Vec<u32> = batch.iter().flat_map(|p| p.2).copied().collect();
+            let allowed = |i: usize| {
+                let (row, column) = (fed[i / rows] as usize, first + i % rows);
+                allowed(dtype, &x[row * cols..][..cols], &weights[column * cols..][..cols])
+            };
+            let error = sketch.both(backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
+            result = match (result, error) {
+                (Ok(a), Ok(b)) => Ok(f64::max(a, b)),
+                (Err(e), _) | (_, Err(e)) => Err(e),
+            };
+        }
+    }
+    Outcome { case: format!("Linear, {dtype}, {cols} columns"), worst: result }
+}
+
+/// What rounding the inputs may cost one output.
+fn allowed(dtype: DType, x: &[f32], w: &[f32]) -> f64 {
+    let magnitude: f64 = x.iter().zip(w).map(|(x, w)| (f64::from(*x) * f64::from(*w)).abs()).sum();
+    // Uniform errors of one step have a deviation of 1/√12.
+    let variance: f64 = if dtype.is_quantized() {
+        let group = |(x, w): (&[f32], &[f32])| {
+            let largest = x.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+            let squares: f64 = w.iter().map(|w| f64::from(*w).powi(2)).sum();
+            (largest / 127.0).powi(2) / 12.0 * squares
+        };
+        x.chunks(32).zip(w.chunks(32)).map(group).sum()
+    } else {
+        let term = |(x, w): (&f32, &f32)| (f64::from(*x) * f64::from(*w) / 2048.0).powi(2) / 12.0;
+        x.iter().zip(w).map(term).sum()
+    };
+    DEVIATIONS * variance.sqrt() + 1e-5 * magnitude + 1e-6
+}
+
+/// Rows of a table in this dtype, which are decoded and not rounded.
+fn lookup(backend: &dyn Backend, dtype: DType) -> Outcome {
+    let (rows, cols) = (19, SUPER_BLOCK);
+    let mut sketch = Sketch::new(&[0.0; SUPER_BLOCK], cols);
+    sketch.tensors.add("rows", rows, cols, dtype, blocks(dtype, 5, rows, cols));
+    let table = sketch.weight("rows", rows, cols, Role { lookup: true, ..Role::default() });
+    sketch.program.weights.remove(0);
+    let table = Slice { weight: crate::program::WeightId(table.weight.0 - 1), ..table };
+    sketch.program.body[0] = Op::Embed { table, scale: 0.5, out: sketch.x };
+    let x = sketch.x;
+    let sketch = sketch.finish(x);
+    let tokens: Vec<u32> = (0..rows as u32).collect();
+    let worst = sketch.both(backend, &[&[(0, 0, &tokens)]]).and_then(|[a, e]| {
+        let size = |i: usize| 1e-6 * f64::from(e[i].abs()) + 1e-9;
+        worst(&a, &e, size)
+    });
+    Outcome { case: format!("Embed, {dtype}"), worst }
+}

@@ -1,0 +1,103 @@
+//! Norm, Add, Gate, Cap, and batches without rows.
+
+use crate::program::{Activation, NormKind, Op};
+use crate::{Backend, Batch, Work};
+
+use super::tensors::numbers;
+use super::{Outcome, Runner, Sketch, relative, worst};
+
+const WIDTHS: [usize; 5] = [64, 100, 512, 896, 4096];
+
+/// Rows of every kind a row-wise operation may meet.
+fn inputs(width: usize) -> Vec<f32> {
+    let mut x = numbers(9, 9 * width);
+    x[..width].fill(0.0);
+    x[width..2 * width].fill(3.0);
+    x[2 * width..3 * width].iter_mut().for_each(|v| *v *= 65504.0);
+    x[3 * width..4 * width].iter_mut().for_each(|v| *v *= 1e-4);
+    x[4 * width..].iter_mut().for_each(|v| *v *= 6.0);
+    x
+}
+
+pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for width in WIDTHS {
+        for (name, kind) in [
+            ("RMS norm", NormKind::Rms { offset: 0.0 }),
+            ("RMS norm of 1 + w", NormKind::Rms { offset: 1.0 }),
+            ("layer norm", NormKind::Layer),
+        ] {
+            for groups in [1, 4] {
+                outcomes.push(norm(backend, name, kind, width, groups));
+            }
+        }
+        for activation in [Activation::Silu, Activation::GeluTanh, Activation::GeluErf] {
+            outcomes.push(gate(backend, activation, width));
+        }
+        for cap in [None, Some(30.0)] {
+            outcomes.push(row_op(backend, &format!("Cap {cap:?}"), width, |sketch, out| Op::Cap {
+                x: sketch.x,
+                scale: 0.7,
+                cap,
+                out,
+            }));
+        }
+        outcomes.push(row_op(backend, "Add", width, |sketch, out| Op::Add { x: sketch.x, y: sketch.x, out }));
+    }
+    outcomes.push(no_rows(backend));
+    outcomes
+}
+
+/// An operation from rows to rows of the same width.
+fn row_op(
+    backend: &dyn Backend,
+    name: &str,
+    width: usize,
+    op: impl FnOnce(&mut Sketch, crate::program::ValueId) -> Op,
+) -> Outcome {
+    let mut sketch = Sketch::new(&inputs(width), width);
+    let out = sketch.value(width);
+    let op = op(&mut sketch, out);
+    sketch.push(op);
+    let sketch = sketch.finish(out);
+    let tokens: Vec<u32> = (0..9).collect();
+    let batches: [super::Pieces<'_>; 2] =
+        [&[(0, 0, &tokens)], &[(1, 0, &tokens[2..4]), (2, 0, &tokens[7..8])]];
+    let worst = sketch
+        .both(backend, &batches)
+        .and_then(|[actual, expected]| worst(&actual, &expected, relative(&expected, width, 1e-5)));
+    Outcome { case: format!("{name}, {width} wide"), worst }
+}
+
+fn norm(backend: &dyn Backend, name: &str, kind: NormKind, width: usize, groups: usize) -> Outcome {
+    row_op(backend, &format!("{name} in {groups}"), width, |sketch, out| {
+        let weight = sketch.vector("weight", &numbers(3, width / groups));
+        let bias = (kind == NormKind::Layer).then(|| sketch.vector("bias", &numbers(4, width / groups)));
+        Op::Norm { x: sketch.x, kind, eps: 1e-5, weight, bias, groups, out }
+    })
+}
+
+fn gate(backend: &dyn Backend, activation: Activation, width: usize) -> Outcome {
+    row_op(backend, &format!("Gate, {activation:?}"), width, |sketch, out| Op::Gate {
+        gate: sketch.x,
+        up: sketch.x,
+        activation,
+        out,
+    })
+}
+
+/// A batch may have no rows at all, or none whose logits are wanted.
+fn no_rows(backend: &dyn Backend) -> Outcome {
+    let sketch = Sketch::new(&inputs(64), 64);
+    let x = sketch.x;
+    let sketch = sketch.finish(x);
+    let run = || {
+        let mut runner = Runner::new(backend, &sketch.program, &sketch.tensors, 1, 64)?;
+        runner.run(&Batch::default(), Work::Forward)?;
+        let empty = runner.out.logits.len();
+        let spans = [crate::Span { slot: crate::SlotId(0), start: 0, rows: 3, phase: crate::Phase::Prompt }];
+        runner.run(&Batch { spans: &spans, tokens: &[1, 2, 3], ..Batch::default() }, Work::Forward)?;
+        Ok::<_, crate::Error>((empty + runner.out.logits.len()) as f64)
+    };
+    Outcome { case: "batches without rows or outputs".to_owned(), worst: run().map_err(|e| e.to_string()) }
+}

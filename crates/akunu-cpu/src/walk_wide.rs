@@ -30,11 +30,6 @@ impl Attention {
     }
 }
 
-/// The panels that hold a slice's rows.
-fn panels_of(slice: Slice) -> Range<usize> {
-    slice.first / LANES..(slice.first + slice.rows).div_ceil(LANES)
-}
-
 /// The columns of a slice's output that some panels make.
 fn columns_of(slice: Slice, panels: &Range<usize>) -> Range<usize> {
     let column = |panel: usize| (panel * LANES).clamp(slice.first, slice.first + slice.rows) - slice.first;
@@ -323,7 +318,8 @@ impl Machine {
         }
     }
 
-    /// One row's product with a slice of a matrix, this worker's share of it; returns the columns made.
+    /// One row's product with a slice of a matrix, this worker's share of it; returns the columns made. The share depends on
+    /// the number of columns alone, not on where the slice begins: all experts of a mixture are shared out alike.
     #[allow(clippy::too_many_arguments)]
     fn row_product(
         &self,
@@ -336,9 +332,16 @@ impl Machine {
         workers: usize,
     ) -> Range<usize> {
         let Ok(matrix) = self.weights.matrix(weight) else { return 0..0 };
-        let all = panels_of(weight);
-        let cut = |worker: usize| all.start + all.len() * worker / workers;
-        let panels = cut(worker)..cut(worker + 1);
+        let vectors = weight.rows.div_ceil(LANES);
+        let cut = |worker: usize| (vectors * worker / workers * LANES).min(weight.rows);
+        let columns = cut(worker)..cut(worker + 1);
+        if columns.is_empty() {
+            return columns;
+        }
+        let slice = weight.first + columns.start..weight.first + columns.end;
+        let panels = slice.start / LANES..slice.end.div_ceil(LANES);
+        // SAFETY: the output has a column for each row of the slice.
+        let out = Columns { start: unsafe { out.start.add(columns.start) }, ..out };
         let (buffer, index) = x;
         let start = self.start(state, buffer, worker);
         // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
@@ -353,8 +356,6 @@ impl Machine {
                 }
             }
         };
-        let columns = columns_of(weight, &panels);
-        let slice = weight.first..weight.first + weight.rows;
         product(&Product { matrix, panels, slice, count: 1, x, out, bias: None });
         columns
     }

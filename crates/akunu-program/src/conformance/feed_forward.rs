@@ -16,6 +16,10 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
             outcomes.push(dense(backend, dtype, inner, share));
             outcomes.push(mixture(backend, dtype, inner, share));
         }
+        if dtype == DType::F32 {
+            // Experts that begin inside a vector.
+            outcomes.push(mixture(backend, dtype, 40, share));
+        }
     }
     outcomes
 }

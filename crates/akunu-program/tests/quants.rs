@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod harness;
-
 use std::path::Path;
 
 use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
+use akunu_program::conformance::Runner;
 use akunu_program::reference::Reference;
 use akunu_program::{Work, build};
-use harness::Runner;
 use serde_json::Value;
 
 /// The oracle's values are written with six decimals.

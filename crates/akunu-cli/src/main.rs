@@ -31,6 +31,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Chat(commands::chat::Arguments),
     Complete(commands::complete::Arguments),
     Perplexity(commands::perplexity::Arguments),
     Bench(commands::bench::Arguments),
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<()> {
     stop::listen()?;
     let mut out = output::stdout();
     match command {
+        Command::Chat(arguments) => commands::chat::run(&arguments, &mut out),
         Command::Complete(arguments) => commands::complete::run(&arguments, &mut out),
         Command::Perplexity(arguments) => commands::perplexity::run(&arguments, &mut out),
         Command::Bench(arguments) => commands::bench::run(&arguments, &mut out),

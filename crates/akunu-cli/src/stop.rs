@@ -30,6 +30,11 @@ pub fn asked() -> ControlFlow<()> {
     if STOPPED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
+/// Whether a stop was asked for, which is forgotten with this: the program goes on.
+pub fn take() -> bool {
+    STOPPED.swap(false, Ordering::Relaxed)
+}
+
 /// While it lives, Ctrl-C stops a generation.
 pub struct Watch {
     ended: Arc<AtomicBool>,

@@ -27,6 +27,10 @@ pub enum Error {
         source: TokenizerError,
     },
 
+    /// A chat template makes no sense, or refused the conversation.
+    #[error(transparent)]
+    Template(#[from] akunu_text::chat::TemplateError),
+
     /// More tokens than the context holds.
     #[error("{tokens} tokens are more than the context of {context} holds")]
     TooLong {
@@ -188,6 +192,7 @@ impl Error {
             Error::Format(error) => format_kind(error),
             Error::Program(error) => program_kind(error),
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
+            Error::Template(_) => Kind::BadData,
             Error::TooLong { .. } => Kind::Usage,
             Error::CacheFull { .. } => Kind::Unavailable,
             Error::Tensor { source, .. } => format_kind(source),
@@ -227,6 +232,7 @@ impl Error {
             | Error::Tensor { .. }
             | Error::Program(_)
             | Error::Tokenizer { .. }
+            | Error::Template(_)
             | Error::Io { .. }
             | Error::Stopped => None,
         }

@@ -2,6 +2,7 @@
 
 mod backends;
 mod blocks;
+mod chat;
 mod error;
 mod generation;
 pub mod hub;
@@ -18,8 +19,10 @@ mod text;
 
 pub use akunu_program::Phase;
 pub use akunu_program::select::Sampling;
+pub use akunu_text::chat::Message;
 pub use akunu_text::tokenizer;
 pub use backends::{BACKENDS, backend, describe_backend};
+pub use chat::{Answer, Chat};
 pub use error::{Error, Kind, Result};
 pub use generation::{FinishReason, Generation, Statistics};
 pub use model::{Model, Options};

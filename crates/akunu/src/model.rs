@@ -8,8 +8,10 @@ use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
 use akunu_program::program::KvGroup;
 use akunu_program::rope::Scaling;
+use akunu_program::select::Sampling;
 use akunu_program::{Executable, Limits, SlotId, build};
 use akunu_text::Tokenizer;
+use akunu_text::chat::ChatTemplates;
 
 use crate::backends::backend;
 use crate::kv::Pools;
@@ -63,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) vocabulary: usize,
     pub(crate) groups: Vec<KvGroup>,
     tokenizer: Option<Tokenizer>,
+    templates: ChatTemplates,
+    sampling: Option<Sampling>,
     pub(crate) outputs: usize,
     /// `0..batch`: the numbers of a batch's rows.
     pub(crate) rows: Vec<u32>,
@@ -111,6 +115,8 @@ impl Model {
             vocabulary: program.value(program.logits).width,
             groups: program.groups,
             tokenizer,
+            templates: text::templates(file)?,
+            sampling: text::sampling(file)?,
             outputs,
             rows: (0..limits.rows).collect(),
             engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
@@ -160,6 +166,16 @@ impl Model {
     /// The tokenizer; an error for a model without a vocabulary.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.0.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(&self.0.path))
+    }
+
+    /// The chat templates; empty for a model that was not made for conversations.
+    pub fn templates(&self) -> &ChatTemplates {
+        &self.0.templates
+    }
+
+    /// How the model's makers sample from it, where they say.
+    pub fn recommended_sampling(&self) -> Option<&Sampling> {
+        self.0.sampling.as_ref()
     }
 
     /// The executable and the cache's accounts.

@@ -3,9 +3,14 @@
 use std::path::Path;
 
 use akunu_format::ModelFile;
+use akunu_format::gguf::{Gguf, Value};
+use akunu_program::select::Sampling;
 use akunu_text::Tokenizer;
+use akunu_text::chat::ChatTemplates;
 
 use crate::{Error, Result};
+
+const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Builds the tokenizer of the model at `path`. Weights are not needed: a GGUF file with a vocabulary alone will do, and
 /// so will a `tokenizer.json` or the directory it lies in.
@@ -49,4 +54,62 @@ pub(crate) fn no_vocabulary(path: &Path) -> Error {
         what: format!("{} has no vocabulary", path.display()),
         hint: "a checkpoint needs its tokenizer.json, a GGUF file its tokenizer.ggml fields".to_owned(),
     }
+}
+
+/// The chat templates; empty when the file has none.
+pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
+    match file {
+        ModelFile::Gguf(gguf) => Ok(gguf_templates(gguf)),
+        ModelFile::Checkpoint(checkpoint) => {
+            let read = |name: &str| {
+                checkpoint
+                    .companion(name)
+                    .map(|path| std::fs::read_to_string(&path).map_err(Error::io(&path)))
+                    .transpose()
+            };
+            if let Some(source) = read("chat_template.jinja")? {
+                return Ok(ChatTemplates::new([("default".to_owned(), source)]));
+            }
+            let Some(config) = read("tokenizer_config.json")? else { return Ok(ChatTemplates::default()) };
+            let config: serde_json::Value = serde_json::from_str(&config).map_err(|error| Error::Usage {
+                problem: format!("{}: tokenizer_config.json: {error}", file.path().display()),
+                hint: "the checkpoint is damaged: fetch it again".to_owned(),
+            })?;
+            match config.get("chat_template") {
+                None | Some(serde_json::Value::Null) => Ok(ChatTemplates::default()),
+                Some(template) => Ok(ChatTemplates::from_json(template)?),
+            }
+        }
+        ModelFile::WhisperGgml(_) => Ok(ChatTemplates::default()),
+    }
+}
+
+/// One template as `tokenizer.chat_template`, others as `tokenizer.chat_template.NAME`.
+fn gguf_templates(gguf: &Gguf) -> ChatTemplates {
+    let named = gguf.metadata().iter().filter_map(|(key, value)| {
+        let name = match key.strip_prefix(TEMPLATE)? {
+            "" => "default",
+            rest => rest.strip_prefix('.')?,
+        };
+        let Value::String(source) = value else { return None };
+        Some((name.to_owned(), source.to_owned()))
+    });
+    ChatTemplates::new(named)
+}
+
+/// How the model's makers sample from it, where they say: `generation_config.json`.
+pub(crate) fn sampling(file: &ModelFile) -> Result<Option<Sampling>> {
+    let ModelFile::Checkpoint(checkpoint) = file else { return Ok(None) };
+    let Some(config) = checkpoint.generation_config() else { return Ok(None) };
+    if config.get::<bool>("do_sample")? != Some(true) {
+        return Ok(None);
+    }
+    Ok(Some(Sampling {
+        temperature: config.get("temperature")?.unwrap_or(1.0),
+        top_k: config.get("top_k")?.unwrap_or(0),
+        top_p: config.get("top_p")?.unwrap_or(1.0),
+        min_p: config.get("min_p")?.unwrap_or(0.0),
+        repeat_penalty: config.get("repetition_penalty")?.unwrap_or(1.0),
+        ..Sampling::GREEDY
+    }))
 }

@@ -1,6 +1,7 @@
 //! One module for each command: its arguments and its work.
 
 pub mod bench;
+pub mod chat;
 pub mod complete;
 pub mod devices;
 pub mod inspect;

@@ -1,5 +1,7 @@
 //! Tiny random models with the logits `transformers` gives for them, shared with the program crate's tests.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::path::PathBuf;
 
 use akunu::{Model, Options};

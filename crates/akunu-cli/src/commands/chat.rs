@@ -1,0 +1,292 @@
+//! `akunu chat`
+
+use std::borrow::Cow;
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use akunu::hub::Hub;
+use akunu::{Chat, Error, FinishReason, Message, Model, Options, Sampling, Settings, Statistics};
+use anyhow::{Context, Result};
+use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal};
+use serde::Serialize;
+
+use super::complete::{Timings, reason_name};
+use crate::engine::{EngineArguments, SamplingArguments, stopped};
+use crate::model::ModelArgument;
+use crate::output::{self, FAINT, Out};
+use crate::progress::{Spinner, line};
+use crate::stop;
+
+const EXAMPLES: &str = "\
+Examples:
+  akunu chat                          with smollm2, fetched the first time
+  akunu chat model.gguf --temp 0
+  akunu chat -p 'Name three rivers.'  one answer and out";
+
+const HELP: &str = "\
+/help          this list
+/reset         forget the conversation
+/system TEXT   say what the model should be like (without TEXT: nothing in particular)
+/save FILE     write the conversation to a file
+/load FILE     read it back
+/stats         timings of the last answer
+Ctrl-C stops an answer, Ctrl-D ends the program.";
+
+/// Lines of history kept between conversations.
+const HISTORY: usize = 1000;
+
+/// Talk with a model
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArgument,
+
+    /// Say this, print the answer and exit; `-` reads it from standard input
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+
+    #[command(flatten)]
+    sampling: SamplingArguments,
+
+    /// With -p, print the answer and the timings as JSON
+    #[arg(long, requires = "prompt")]
+    json: bool,
+
+    /// Print timings to standard error
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer<'a> {
+    text: &'a str,
+    finish_reason: &'static str,
+    #[serde(flatten)]
+    timings: Timings,
+}
+
+/// Talks.
+pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
+    let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
+    let sampling = arguments.sampling.sampling(default_sampling(&model));
+    let mut chat = model.chat(&Settings { sampling, ..Settings::default() })?;
+    let Some(prompt) = &arguments.prompt else {
+        return Conversation { chat, last: None, verbose: arguments.verbose }.run(out);
+    };
+    let prompt = match prompt.as_str() {
+        "-" => io::read_to_string(io::stdin()).context("standard input is not text")?,
+        text => text.to_owned(),
+    };
+    let shown = if arguments.json { None } else { Some(&mut *out) };
+    let (text, reason, statistics) = answer(&mut chat, &prompt, shown)?;
+    let timings = Timings::of(&statistics);
+    if arguments.verbose {
+        line(&timings.text());
+    }
+    if arguments.json {
+        output::json(out, &Answer { text: &text, finish_reason: reason_name(reason), timings })?;
+    } else {
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(stopped(reason)?)
+}
+
+/// What the model's makers say, or what suits most.
+fn default_sampling(model: &Model) -> Sampling {
+    model.recommended_sampling().cloned().unwrap_or(Sampling {
+        temperature: 0.7,
+        top_p: 0.95,
+        min_p: 0.05,
+        ..Sampling::GREEDY
+    })
+}
+
+/// Asks and shows the answer as it comes.
+fn answer(
+    chat: &mut Chat,
+    text: &str,
+    mut out: Option<&mut Out>,
+) -> Result<(String, Option<FinishReason>, Statistics)> {
+    let mut answer = chat.ask(text)?;
+    let _watch = stop::Watch::new(answer.stop_handle());
+    let spinner = Spinner::new("reading");
+    let read = answer.prefill(|done, total| spinner.set(&format!("reading {done}/{total} tokens")));
+    spinner.clear();
+    read?;
+    for piece in &mut answer {
+        let piece = piece?;
+        if let Some(out) = &mut out {
+            out.write_all(piece.text.as_bytes())?;
+            out.flush()?;
+        }
+    }
+    Ok((answer.text().to_owned(), answer.finish_reason(), *answer.statistics()))
+}
+
+/// A conversation with a person, or with lines of standard input.
+struct Conversation {
+    chat: Chat,
+    /// Figures of the last answer.
+    last: Option<Statistics>,
+    verbose: bool,
+}
+
+impl Conversation {
+    fn run(mut self, out: &mut Out) -> Result<()> {
+        if !io::stdin().is_terminal() {
+            for text in io::stdin().lock().lines() {
+                self.say(&text?, out)?;
+            }
+            return Ok(());
+        }
+        line(&format!("{FAINT}/help lists commands, Ctrl-D ends{FAINT:#}"));
+        let mut editor = editor();
+        loop {
+            match editor.read_line(&Marker)? {
+                Signal::Success(text) => self.say(&text, out)?,
+                // Ctrl-C clears the line.
+                Signal::CtrlC => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// A command or something for the model. What is wrong with either is told and does not end the conversation.
+    fn say(&mut self, text: &str, out: &mut Out) -> Result<()> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let done = match text.strip_prefix('/') {
+            Some(command) => self.command(command),
+            None => self.ask(text, out),
+        };
+        match done {
+            Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
+            Err(error) => {
+                line(&format!("{error:#}"));
+                if let Some(hint) = error.downcast_ref::<Error>().and_then(Error::hint) {
+                    line(&hint);
+                }
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, text: &str, out: &mut Out) -> Result<()> {
+        let (_, reason, statistics) = answer(&mut self.chat, text, Some(out))?;
+        writeln!(out)?;
+        out.flush()?;
+        stop::take();
+        if reason == Some(FinishReason::Length) {
+            line(&format!("{FAINT}(the context is full: /reset begins anew){FAINT:#}"));
+        }
+        if self.verbose {
+            line(&Timings::of(&statistics).text());
+        }
+        self.last = Some(statistics);
+        Ok(())
+    }
+
+    fn command(&mut self, command: &str) -> Result<()> {
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let rest = rest.trim();
+        match name {
+            "help" => line(HELP),
+            "reset" => self.chat.reset(),
+            "system" => self.chat.set_system(rest),
+            "save" => save(file(rest)?, self.chat.messages())?,
+            "load" => self.chat.set_messages(load(file(rest)?)?),
+            "stats" => match &self.last {
+                Some(statistics) => line(&Timings::of(statistics).text()),
+                None => line("nothing was answered yet"),
+            },
+            _ => line(&format!("there is no command /{name}; /help lists them")),
+        }
+        Ok(())
+    }
+}
+
+fn file(name: &str) -> Result<&Path> {
+    if name.is_empty() {
+        return Err(Error::Usage {
+            problem: "which file?".to_owned(),
+            hint: "name one after the command".to_owned(),
+        }
+        .into());
+    }
+    Ok(Path::new(name))
+}
+
+fn save(path: &Path, messages: &[Message]) -> Result<()> {
+    let text = serde_json::to_string_pretty(messages)?;
+    fs::write(path, text).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    Ok(())
+}
+
+fn load(path: &Path) -> Result<Vec<Message>> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not a conversation", path.display()))
+}
+
+/// Line editing, with the lines of earlier conversations where they can be kept.
+fn editor() -> Reedline {
+    let history = Hub::from_env().ok().and_then(|hub| history(hub.cache().join("chat_history.txt")));
+    match history {
+        Some(history) => Reedline::create().with_history(Box::new(history)),
+        None => Reedline::create(),
+    }
+}
+
+fn history(path: PathBuf) -> Option<FileBackedHistory> {
+    FileBackedHistory::with_file(HISTORY, path).ok()
+}
+
+/// What stands before a line.
+struct Marker;
+
+impl Prompt for Marker {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Borrowed("  ")
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        Cow::Owned(format!("search {}: ", search.term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_survives_being_saved() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("talk.json");
+        let messages = [Message::system("Be brief."), Message::user("Hi!"), Message::assistant("Hello.")];
+        save(&path, &messages).unwrap();
+        assert_eq!(load(&path).unwrap(), messages);
+        fs::write(&path, "{}").unwrap();
+        assert!(load(&path).unwrap_err().to_string().contains("talk.json"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Conversations: history is not read again, nobody's words are special tokens, and answers stay however they end.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod tiny;
+
+use akunu::{FinishReason, Kind, Model, Sampling, Settings};
+use akunu_format::gguf::{Gguf, Writer};
+use tiny::{FAMILIES, load, options};
+
+const TEMPLATE: &str =
+    "{% for m in messages %}{{ bos_token }}{{ m.role }} {{ m.content }}{% endfor %}{{ bos_token }}assistant ";
+
+/// The fixture with a chat template.
+fn talkative(name: &str) -> Model {
+    let fixture = Gguf::open(tiny::path(name)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.gguf");
+    let mut writer = Writer::new();
+    for (key, value) in fixture.metadata().iter() {
+        writer.metadata_value(key, value).unwrap();
+    }
+    writer.metadata("tokenizer.chat_template", TEMPLATE).unwrap();
+    for tensor in fixture.tensors() {
+        writer.tensor(tensor.name, akunu_format::DType::F32, tensor.shape).unwrap();
+    }
+    let mut tensors = writer.create(&path).unwrap();
+    for tensor in fixture.tensors() {
+        let bytes: Vec<u8> = tensor.to_f32().unwrap().into_iter().flat_map(f32::to_le_bytes).collect();
+        tensors.append(tensor.name, &bytes).unwrap();
+    }
+    tensors.finish().unwrap();
+    Model::load(&path, &options()).unwrap()
+}
+
+fn settings() -> Settings {
+    // Only letters, so that an answer is read back as the tokens that wrote it.
+    let sampling = Sampling { logit_bias: vec![(2, f32::NEG_INFINITY)], ..Sampling::GREEDY };
+    Settings { sampling, max_tokens: Some(12), ..Settings::default() }
+}
+
+#[test]
+fn what_was_said_before_is_not_read_again() {
+    for name in FAMILIES {
+        let model = talkative(name);
+        let mut chat = model.chat(&settings()).unwrap();
+        let mut first = chat.ask("hello there").unwrap();
+        assert!(first.by_ref().all(|piece| piece.is_ok()));
+        let prompt = first.statistics().prompt_tokens;
+        assert_eq!(first.statistics().cached_tokens, 0);
+        drop(first);
+        let mut second = chat.ask("and now?").unwrap();
+        assert!(second.by_ref().all(|piece| piece.is_ok()));
+        // At least the first question with what the template wrote around it.
+        assert!(second.statistics().cached_tokens >= prompt, "{name}: {:?}", second.statistics());
+        let answer = second.text().to_owned();
+        drop(second);
+        // A fresh conversation with the same words gives the same answer.
+        let messages = chat.messages()[..2].to_vec();
+        let mut fresh = model.chat(&settings()).unwrap();
+        fresh.set_messages(messages);
+        let again: String = fresh.ask("and now?").unwrap().map(|piece| piece.unwrap().text).collect();
+        assert_eq!(again, answer, "{name}");
+    }
+}
+
+#[test]
+fn words_of_people_are_never_special_tokens() {
+    let model = talkative("llama");
+    let tokenizer = model.tokenizer().unwrap().clone();
+    let (bos, eos) = (tokenizer.bos().unwrap(), tokenizer.eos().unwrap());
+    let mut chat = model.chat(&Settings { max_tokens: Some(1), ..settings() }).unwrap();
+    let text = format!("{}{}", tokenizer.piece(bos), tokenizer.piece(eos));
+    chat.ask(&text).unwrap().for_each(drop);
+    // The template's two, one before each turn.
+    assert_eq!(chat.tokens().iter().filter(|&&token| token == bos).count(), 2);
+    assert!(!chat.tokens().contains(&eos));
+}
+
+#[test]
+fn an_answer_that_is_dropped_is_part_of_the_conversation() {
+    let model = talkative("llama");
+    let mut chat = model.chat(&settings()).unwrap();
+    chat.set_system("be kind");
+    let mut answer = chat.ask("hello").unwrap();
+    let said = answer.next().unwrap().unwrap().text;
+    assert_eq!(answer.finish_reason(), None);
+    drop(answer);
+    let roles: Vec<&str> = chat.messages().iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant"]);
+    assert_eq!(chat.messages()[2], akunu::Message::assistant(said));
+    let mut answer = chat.ask("go on").unwrap();
+    assert!(answer.by_ref().all(|piece| piece.is_ok()));
+    assert_eq!(answer.finish_reason(), Some(FinishReason::Length));
+    drop(answer);
+    chat.reset();
+    assert_eq!(chat.messages().len(), 1);
+    chat.set_system("");
+    assert!(chat.messages().is_empty());
+}
+
+#[test]
+fn a_question_that_does_not_fit_leaves_the_conversation_as_it_was() {
+    let model = talkative("llama");
+    let mut chat = model.chat(&settings()).unwrap();
+    let error = chat.ask(&"word ".repeat(300)).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert!(chat.messages().is_empty());
+    assert!(chat.ask("word").unwrap().all(|piece| piece.is_ok()));
+}
+
+#[test]
+fn a_model_without_a_template_is_refused() {
+    let error = load("llama", &options()).chat(&settings()).unwrap_err();
+    assert!(error.to_string().contains("no chat template"), "{error}");
+}

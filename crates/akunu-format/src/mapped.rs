@@ -26,11 +26,8 @@ impl MappedFile {
         let io = |source| Error::Io { path: path.to_owned(), source };
         // Asked first, because opening a pipe would wait for its other end.
         if !fs::metadata(path).map_err(io)?.is_file() {
-            return Err(Error::Unsupported {
-                path: path.to_owned(),
-                what: "anything but a regular file here".to_owned(),
-                hint: None,
-            });
+            let what = "opening what is not a regular file".to_owned();
+            return Err(Error::Unsupported { path: path.to_owned(), what, hint: None });
         }
         let file = File::open(path).map_err(io)?;
         // SAFETY: the mapping is read-only and private to this value, and is never handed out as anything but `&[u8]`.

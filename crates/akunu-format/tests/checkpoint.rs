@@ -312,6 +312,10 @@ fn an_index_must_describe_the_shards() {
     );
     assert_refused(open_with_index(|_| "{}".to_owned()), &["weight_map", "missing"]);
     assert_refused(
+        open_with_index(|_| r#"{"weight_map": {}}"#.to_owned()),
+        &["weight_map", "lists no tensor"],
+    );
+    assert_refused(
         open_with_index(|_| r#"{"weight_map": {"a": 1}}"#.to_owned()),
         &["weight_map \"a\" at byte 21"],
     );
@@ -324,6 +328,8 @@ fn shards_without_an_index_are_merged() {
     for name in ["config.json", "model-00001-of-00004.safetensors", "model-00004-of-00004.safetensors"] {
         fs::copy(fixture("sharded").join(name), directory.path().join(name)).unwrap();
     }
+    // The same weights in another layout are left alone.
+    fs::copy(fixture("mixed/model.safetensors"), directory.path().join("consolidated.safetensors")).unwrap();
     let checkpoint = Checkpoint::open(directory.path()).unwrap();
     assert_eq!(checkpoint.files().len(), 2);
     assert!(checkpoint.get_tensor("lm_head.weight").is_some());

@@ -17,7 +17,7 @@ pub use config::Config;
 /// An open checkpoint.
 ///
 /// Weights come from `model.safetensors`, or the shards that `model.safetensors.index.json` lists, or all
-/// `*.safetensors` in the directory. Where `config.json` announces MLX's quantisation, each triplet of `X.weight`,
+/// `model*.safetensors`, or all `*.safetensors` in the directory. Where `config.json` announces MLX's quantisation, each triplet of `X.weight`,
 /// `X.scales` and `X.biases` appears as one tensor `X.weight` with [`Data::Affine`](crate::Data::Affine).
 #[derive(Debug)]
 pub struct Checkpoint {

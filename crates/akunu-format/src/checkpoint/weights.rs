@@ -20,7 +20,8 @@ pub(super) struct WeightFiles {
     index: Option<Config>,
 }
 
-/// Finds the weights: `model.safetensors`, or what the index lists, or every `*.safetensors`.
+/// Finds the weights: `model.safetensors`, or what the index lists, or every `model*.safetensors`, or every
+/// `*.safetensors`.
 pub(super) fn find(directory: &Path) -> Result<WeightFiles> {
     let single = directory.join(SINGLE_FILE);
     if single.is_file() {
@@ -34,6 +35,10 @@ pub(super) fn find(directory: &Path) -> Result<WeightFiles> {
             shards.insert(shard_path(directory, shard, at)?);
             Ok(())
         })?;
+        if shards.is_empty() {
+            let problem = "it lists no tensor";
+            return Err(Error::malformed(index.path(), "weight_map", 0, problem));
+        }
         return Ok(WeightFiles { paths: shards.into_iter().collect(), index: Some(index) });
     }
     let paths = list_safetensors(directory)?;
@@ -104,6 +109,12 @@ fn list_safetensors(directory: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     paths.sort();
+    // Some publishers put the same weights beside them once more, in their own layout.
+    let is_model =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"model"));
+    if paths.iter().any(is_model) {
+        paths.retain(is_model);
+    }
     Ok(paths)
 }
 

@@ -187,43 +187,36 @@ impl<'a> Value<'a> {
     /// `None` and empty text can only come of a file that was changed while open.
     fn decode(value_type: ValueType, bytes: &mut &'a [u8]) -> Option<Self> {
         Some(match value_type {
-            ValueType::U8 => Self::U8(u8::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::I8 => Self::I8(i8::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::U16 => Self::U16(u16::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::I16 => Self::I16(i16::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::U32 => Self::U32(u32::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::I32 => Self::I32(i32::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::F32 => Self::F32(f32::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::Bool => Self::Bool(bytes.split_off_chunk::<1>()? != &[0]),
+            ValueType::U8 => Self::U8(u8::from_le_bytes(take(bytes)?)),
+            ValueType::I8 => Self::I8(i8::from_le_bytes(take(bytes)?)),
+            ValueType::U16 => Self::U16(u16::from_le_bytes(take(bytes)?)),
+            ValueType::I16 => Self::I16(i16::from_le_bytes(take(bytes)?)),
+            ValueType::U32 => Self::U32(u32::from_le_bytes(take(bytes)?)),
+            ValueType::I32 => Self::I32(i32::from_le_bytes(take(bytes)?)),
+            ValueType::F32 => Self::F32(f32::from_le_bytes(take(bytes)?)),
+            ValueType::Bool => Self::Bool(take(bytes)? != [0]),
             ValueType::String => Self::String(decode_text(bytes)?),
             ValueType::Array => Self::Array(Array::decode(bytes)?),
-            ValueType::U64 => Self::U64(u64::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::I64 => Self::I64(i64::from_le_bytes(*bytes.split_off_chunk()?)),
-            ValueType::F64 => Self::F64(f64::from_le_bytes(*bytes.split_off_chunk()?)),
+            ValueType::U64 => Self::U64(u64::from_le_bytes(take(bytes)?)),
+            ValueType::I64 => Self::I64(i64::from_le_bytes(take(bytes)?)),
+            ValueType::F64 => Self::F64(f64::from_le_bytes(take(bytes)?)),
         })
     }
 }
 
-/// Takes fixed amounts off the front of a slice.
-trait SplitOff<'a> {
-    fn split_off_chunk<const N: usize>(&mut self) -> Option<&'a [u8; N]>;
-    fn split_off_length(&mut self) -> Option<usize>;
+/// Takes `N` bytes off the front.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (&taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(taken)
 }
 
-impl<'a> SplitOff<'a> for &'a [u8] {
-    fn split_off_chunk<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (chunk, rest) = self.split_first_chunk()?;
-        *self = rest;
-        Some(chunk)
-    }
-
-    fn split_off_length(&mut self) -> Option<usize> {
-        usize::try_from(u64::from_le_bytes(*self.split_off_chunk()?)).ok()
-    }
+fn take_length(bytes: &mut &[u8]) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(take(bytes)?)).ok()
 }
 
 fn decode_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
-    let len = bytes.split_off_length()?;
+    let len = take_length(bytes)?;
     let (text, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
     Some(std::str::from_utf8(text).unwrap_or_default())
@@ -266,8 +259,8 @@ impl<'a> Array<'a> {
 
     /// The array that fills `bytes`.
     fn whole(mut bytes: &'a [u8]) -> Option<Self> {
-        let element_type = ValueType::from_code(u32::from_le_bytes(*bytes.split_off_chunk()?))?;
-        let len = bytes.split_off_length()?;
+        let element_type = ValueType::from_code(u32::from_le_bytes(take(&mut bytes)?))?;
+        let len = take_length(&mut bytes)?;
         Some(Self { element_type, len, bytes })
     }
 

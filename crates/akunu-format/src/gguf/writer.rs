@@ -1,7 +1,6 @@
 //! Writing GGUF: declare everything, then stream the tensors.
 
 use std::collections::HashSet;
-use std::fs::Permissions;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -193,12 +192,9 @@ impl Writer {
         prefix.push(path.file_name().unwrap_or_default());
         let mut options = tempfile::Builder::new();
         options.prefix(&prefix).suffix(".partial");
+        // What any new file gets; the process's mask takes away from it.
         #[cfg(unix)]
-        let options = {
-            use std::os::unix::fs::PermissionsExt;
-            // What any new file gets: the process's mask takes away from it.
-            options.permissions(Permissions::from_mode(0o666))
-        };
+        options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let io = |source| Error::Io { path: path.clone(), source };
         let mut file = BufWriter::new(options.tempfile_in(directory).map_err(io)?);
         file.write_all(&header).map_err(io)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use akunu::quantize::{Options, Progress, Recipe, Report, plan, quantize};
 use akunu::{Error, Kind, Result};
 use akunu_format::gguf::{Gguf, Writer};
-use akunu_format::{DType, Data, quant};
+use akunu_format::{DType, Data, ModelFile, quant};
 use serde_json::Value;
 
 fn go_on(_: Progress<'_>) -> ControlFlow<()> {
@@ -46,7 +46,7 @@ mod recipes {
     }
 
     /// The model as a file in memory, with tensors of zeros.
-    fn build(model: &Value) -> Gguf {
+    fn build(model: &Value) -> ModelFile {
         let metadata = model["metadata"].as_object().unwrap();
         let architecture = metadata["general.architecture"].as_str().unwrap();
         let layers = metadata[&format!("{architecture}.block_count")].as_u64().unwrap();
@@ -74,7 +74,7 @@ mod recipes {
         }
         let mut file = writer.header().unwrap();
         file.resize(file.len() + data_len, 0);
-        Gguf::from_bytes(file).unwrap()
+        ModelFile::Gguf(Gguf::from_bytes(file).unwrap())
     }
 
     /// `"Q6_K*3 Q4_K"` as four dtypes.
@@ -96,7 +96,7 @@ mod recipes {
     fn every_tensor_gets_the_dtype_that_llama_cpp_gives_it() {
         let mut compared = 0;
         for (title, model) in &fixture() {
-            let gguf = build(model);
+            let file = build(model);
             for (recipe, expected) in model["recipes"].as_object().unwrap() {
                 let expected: BTreeMap<&str, Vec<DType>> = expected
                     .as_object()
@@ -104,7 +104,7 @@ mod recipes {
                     .iter()
                     .map(|(name, dtypes)| (name.as_str(), runs(dtypes.as_str().unwrap())))
                     .collect();
-                for tensor in plan(&gguf, recipe.parse().unwrap()).unwrap() {
+                for tensor in plan(&file, recipe.parse().unwrap()).unwrap() {
                     let (layer, kind) = any_layer(&tensor.name);
                     let before = DType::from_name(&tensor.from).unwrap();
                     let expected = expected.get(kind.as_str()).map_or(before, |dtypes| dtypes[layer]);
@@ -129,8 +129,8 @@ mod recipes {
     #[test]
     fn rows_that_divide_into_no_block_are_said_to_be_second_choice() {
         let fixture = fixture();
-        let gguf = build(&fixture["llama, 576 columns"]);
-        let planned = plan(&gguf, Recipe::Q4_K_M).unwrap();
+        let file = build(&fixture["llama, 576 columns"]);
+        let planned = plan(&file, Recipe::Q4_K_M).unwrap();
         let tensor = |name: &str| planned.iter().find(|tensor| tensor.name == name).unwrap();
         assert_eq!(tensor("blk.5.attn_q.weight").instead_of, Some(DType::Q4_K));
         assert_eq!(tensor("blk.5.ffn_down.weight").instead_of, None);
@@ -336,15 +336,4 @@ fn the_input_is_not_overwritten() {
     let error = quantize(&path, &path, &Options::new(Recipe::Q8_0), &mut go_on).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     assert_eq!(fs::read(&path).unwrap(), before);
-}
-
-#[test]
-fn what_is_no_gguf_is_refused_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.safetensors");
-    fs::write(&path, b"\x02\0\0\0\0\0\0\0{}").unwrap();
-    let error =
-        quantize(&path, folder.path().join("out.gguf"), &Options::new(Recipe::Q8_0), &mut go_on).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.to_string().contains("quantising from SafeTensors"), "{error}");
 }

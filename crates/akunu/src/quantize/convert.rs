@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use akunu_format::gguf::{Gguf, TensorWriter};
-use akunu_format::{DType, Data, Tensor, quant};
+use akunu_format::gguf::TensorWriter;
+use akunu_format::{DType, quant};
 
+use super::source::Source;
 use super::{Planned, Progress};
 use crate::{Error, Result};
 
@@ -20,18 +21,19 @@ const PIECES: usize = 8;
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 24;
 
-/// Writes all tensors and completes the file.
+/// Writes all tensors and completes the file. `planned` says what becomes of each of `sources`; `path` is where they come
+/// from, for errors.
 pub(super) fn write(
-    gguf: &Gguf,
+    path: &Path,
+    sources: &[Source<'_>],
     planned: &[Planned],
     threads: NonZero<usize>,
     mut out: TensorWriter,
-    total: u64,
     watch: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
+    let total = sources.iter().map(|source| source.byte_len() as u64).sum();
     let mut done = 0;
-    for (index, plan) in planned.iter().enumerate() {
-        let tensor = gguf.tensor(&plan.name)?;
+    for (index, (source, plan)) in sources.iter().zip(planned).enumerate() {
         let mut report = |read: u64| {
             let done = done + read;
             let count = planned.len();
@@ -39,32 +41,25 @@ pub(super) fn write(
             if watch(progress).is_break() { Err(Error::Stopped) } else { Ok(()) }
         };
         report(0)?;
-        match tensor.data {
-            Data::Blocks { bytes, .. } if plan.is_copied() => {
+        match source.bytes().filter(|_| plan.is_copied()) {
+            Some(bytes) => {
                 for (i, piece) in bytes.chunks(COPY_BYTES).enumerate() {
                     report((i * COPY_BYTES) as u64)?;
                     out.append(&plan.name, piece)?;
                 }
             }
-            _ => {
-                Conversion { tensor: &tensor, to: plan.to, path: gguf.path() }.run(
-                    threads,
-                    &mut out,
-                    &mut report,
-                )?;
-            }
+            None => Conversion { source, to: plan.to, path }.run(threads, &mut out, &mut report)?,
         }
-        report(tensor.byte_len() as u64)?;
-        done += tensor.byte_len() as u64;
+        report(source.byte_len() as u64)?;
+        done += source.byte_len() as u64;
     }
     Ok(out.finish()?)
 }
 
 /// One tensor on its way to another dtype.
 struct Conversion<'a> {
-    tensor: &'a Tensor<'a>,
+    source: &'a Source<'a>,
     to: DType,
-    /// The file, for errors.
     path: &'a Path,
 }
 
@@ -76,20 +71,23 @@ impl Conversion<'_> {
         out: &mut TensorWriter,
         report: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        let (rows, row_len) = (self.tensor.rows(), self.tensor.row_len());
+        let (rows, row_len) = (self.source.rows(), self.source.row_len());
+        if rows * row_len == 0 {
+            return Ok(());
+        }
         let row_bytes = self.to.row_bytes(row_len)?;
-        let piece_rows = (PIECE_VALUES / row_len.max(1)).clamp(1, rows.max(1));
+        let piece_rows = (PIECE_VALUES / row_len).clamp(1, rows);
         let threads = threads.get().min(rows.div_ceil(piece_rows));
         let slab_rows = piece_rows * PIECES * threads;
         let mut slab = vec![0; row_bytes * slab_rows.min(rows)];
         let mut scratch = vec![vec![0.0; piece_rows * row_len]; threads];
-        let bytes_per_row = self.tensor.byte_len() as u64 / rows.max(1) as u64;
-        for first in (0..rows).step_by(slab_rows.max(1)) {
+        let bytes_per_row = self.source.byte_len() as u64 / rows as u64;
+        for first in (0..rows).step_by(slab_rows) {
             let slab = &mut slab[..row_bytes * slab_rows.min(rows - first)];
             self.convert(first, slab, piece_rows * row_bytes, &mut scratch, &mut |row| {
                 report(row as u64 * bytes_per_row)
             })?;
-            out.append(self.tensor.name, slab)?;
+            out.append(&self.source.name, slab)?;
         }
         Ok(())
     }
@@ -103,9 +101,8 @@ impl Conversion<'_> {
         scratch: &mut [Vec<f32>],
         report: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()> {
-        let row_bytes = self.to.row_bytes(self.tensor.row_len())?;
-        let pieces =
-            Mutex::new((first..).step_by(piece_bytes / row_bytes.max(1)).zip(slab.chunks_mut(piece_bytes)));
+        let row_bytes = self.to.row_bytes(self.source.row_len())?;
+        let pieces = Mutex::new((first..).step_by(piece_bytes / row_bytes).zip(slab.chunks_mut(piece_bytes)));
         let stop = AtomicBool::new(false);
         let work = |values: &mut [f32], report: &mut dyn FnMut(usize) -> Result<()>| {
             let mut one_after_the_other = || {
@@ -136,10 +133,10 @@ impl Conversion<'_> {
     }
 
     fn convert_piece(&self, row: usize, rows: usize, values: &mut [f32], out: &mut [u8]) -> Result<()> {
-        let row_len = self.tensor.row_len();
+        let row_len = self.source.row_len();
         let values = &mut values[..rows * row_len];
-        self.tensor
-            .dequantize_rows(row..row + rows, values)
+        self.source
+            .read(row..row + rows, values)
             .and_then(|()| quant::quantize(self.to, values, out))
             .map_err(|mut source| {
                 if let akunu_format::Error::Value { index, .. } = &mut source {
@@ -147,7 +144,7 @@ impl Conversion<'_> {
                 }
                 Error::Tensor {
                     path: self.path.to_owned(),
-                    name: self.tensor.name.to_owned(),
+                    name: self.source.name.clone(),
                     source: source.into(),
                 }
             })

@@ -1,4 +1,4 @@
-//! Converting whole models: from GGUF to GGUF with other dtypes.
+//! Converting whole models, GGUF files and Hugging Face directories, to GGUF with other dtypes.
 //!
 //! A [`Recipe`] decides which tensor becomes which dtype, the same as llama.cpp's quantiser would choose. Tensors are
 //! read, converted and written one after the other in pieces, by several threads, so that memory holds a few pieces and
@@ -36,21 +36,25 @@
 //! ```
 
 mod convert;
+mod huggingface;
 mod plan;
 mod recipe;
 mod rules;
+mod source;
 
 use std::fs;
 use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use akunu_format::gguf::{Gguf, Metadata, Writer};
 use akunu_format::{DType, ModelFile, Support};
 
+use self::plan::Facts;
 pub use self::plan::Planned;
 pub use self::recipe::Recipe;
+use self::source::Source;
 use crate::{Error, Result};
 
 /// The revision of the block formats, which files state as `general.quantization_version`.
@@ -105,55 +109,95 @@ pub struct Report {
     pub bytes_before: u64,
     /// Bytes of tensors after.
     pub bytes_after: u64,
+    /// What the new file lacks, for people: a vocabulary that was not there, the vision part of a model.
+    pub notes: Vec<String>,
 }
 
 /// What a conversion would make of every tensor, in the order of the new file: tensors of no layer first, then layer by
 /// layer, by name within.
-pub fn plan(gguf: &Gguf, recipe: Recipe) -> Result<Vec<Planned>> {
-    plan::plan(recipe, &gguf.metadata(), gguf.tensors())
+pub fn plan(file: &ModelFile, recipe: Recipe) -> Result<Vec<Planned>> {
+    let mut input = Input::read(file)?;
+    Ok(plan::plan(recipe, &input.facts, &mut input.sources))
 }
 
 /// Converts the model at `input` by a recipe and writes it to `output` as one GGUF file.
 ///
-/// Metadata is kept, save for what states the dtypes. `watch` hears how it goes, a few times a second at least, and may
-/// stop it; then, as after any error, `output` is what it was before.
+/// A GGUF file keeps its metadata, save for what states the dtypes; a Hugging Face directory's settings, vocabulary and
+/// chat template become metadata. `watch` hears how it goes, a few times a second at least, and may stop it; then, as
+/// after any error, `output` is what it was before.
 pub fn quantize(
     input: impl AsRef<Path>,
     output: impl AsRef<Path>,
     options: &Options,
     watch: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Report> {
-    let (input, output) = (input.as_ref(), output.as_ref());
-    let gguf = match ModelFile::open(input)? {
-        ModelFile::Gguf(gguf) => gguf,
-        other => {
-            return Err(Error::Format(akunu_format::Error::Unsupported {
-                path: input.to_owned(),
-                what: format!("quantising from {}", other.format()),
-                hint: Some("give a GGUF file".to_owned()),
-            }));
-        }
-    };
-    if let Some(same) = gguf.files().find(|file| is_same_file(file, output)) {
+    let output = output.as_ref();
+    let file = ModelFile::open(input)?;
+    let mut input = Input::read(&file)?;
+    if let Some(same) = input.files.iter().find(|file| is_same_file(file, output)) {
         return Err(Error::Usage {
             problem: format!("{} is both input and output", same.display()),
             hint: "give the output another name".to_owned(),
         });
     }
-    let tensors = plan(&gguf, options.recipe)?;
-    check(&gguf, &tensors, options)?;
+    let tensors = plan::plan(options.recipe, &input.facts, &mut input.sources);
+    check(file.path(), &tensors, options)?;
 
-    let mut writer = Writer::new();
-    copy_metadata(&gguf.metadata(), options.recipe, &mut writer)?;
+    let mut writer = input.header;
+    writer.metadata("general.quantization_version", &QUANTIZATION_VERSION)?;
+    writer.metadata("general.file_type", &options.recipe.file_type())?;
     let mut bytes_after = 0;
-    for tensor in &tensors {
+    for (tensor, source) in tensors.iter().zip(&input.sources) {
         writer.tensor(&tensor.name, tensor.to, &tensor.shape)?;
-        let rows: usize = tensor.shape.iter().rev().skip(1).product();
-        bytes_after += (rows * tensor.to.row_bytes(tensor.shape.last().copied().unwrap_or(1))?) as u64;
+        bytes_after += (source.rows() * tensor.to.row_bytes(source.row_len())?) as u64;
     }
-    let bytes_before = gguf.tensors().map(|tensor| tensor.byte_len() as u64).sum();
-    convert::write(&gguf, &tensors, options.threads, writer.create(output)?, bytes_before, watch)?;
-    Ok(Report { tensors, bytes_before, bytes_after })
+    let bytes_before = input.sources.iter().map(|source| source.byte_len() as u64).sum();
+    let out = writer.create(output)?;
+    convert::write(file.path(), &input.sources, &tensors, options.threads, out, watch)?;
+    Ok(Report { tensors, bytes_before, bytes_after, notes: input.notes })
+}
+
+/// A model that is to be converted.
+struct Input<'a> {
+    files: Vec<PathBuf>,
+    facts: Facts,
+    sources: Vec<Source<'a>>,
+    /// The metadata of the new file.
+    header: Writer,
+    notes: Vec<String>,
+}
+
+impl<'a> Input<'a> {
+    fn read(file: &'a ModelFile) -> Result<Self> {
+        match file {
+            ModelFile::Gguf(gguf) => Self::of_gguf(gguf),
+            ModelFile::Checkpoint(checkpoint) => huggingface::read(file, checkpoint),
+            ModelFile::WhisperGgml(_) => Err(Error::Format(akunu_format::Error::Unsupported {
+                path: file.path().to_owned(),
+                what: format!("converting from {}", file.format()),
+                hint: Some("give a GGUF file or a Hugging Face directory".to_owned()),
+            })),
+        }
+    }
+
+    fn of_gguf(gguf: &'a Gguf) -> Result<Self> {
+        let mut header = Writer::new();
+        copy_metadata(&gguf.metadata(), &mut header)?;
+        Ok(Self {
+            files: gguf.files().map(Path::to_owned).collect(),
+            facts: Facts::of_gguf(&gguf.metadata(), gguf.tensors().map(|tensor| tensor.name))?,
+            sources: gguf.tensors().map(|tensor| Source::stored(tensor.name, tensor)).collect(),
+            header,
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn copy_metadata(metadata: &Metadata<'_>, header: &mut Writer) -> Result<()> {
+    for (key, value) in metadata.iter().filter(|(key, _)| !REPLACED.contains(key)) {
+        header.metadata_value(key, value)?;
+    }
+    Ok(())
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {
@@ -161,14 +205,17 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Refuses what cannot be converted before anything is written.
-fn check(gguf: &Gguf, tensors: &[Planned], options: &Options) -> Result<()> {
+fn check(path: &Path, tensors: &[Planned], options: &Options) -> Result<()> {
     for tensor in tensors.iter().filter(|tensor| !tensor.is_copied()) {
         let from = DType::from_name(&tensor.from);
         if from.is_some_and(|from| from.support() < Support::Read) {
             return Err(Error::Usage {
                 problem: format!(
-                    "tensor \"{}\" is {} and cannot become {}",
-                    tensor.name, tensor.from, tensor.to
+                    "{}: tensor \"{}\" is {} and cannot become {}",
+                    path.display(),
+                    tensor.name,
+                    tensor.from,
+                    tensor.to
                 ),
                 hint: format!("{} values can be copied, not converted", tensor.from),
             });
@@ -177,7 +224,7 @@ fn check(gguf: &Gguf, tensors: &[Planned], options: &Options) -> Result<()> {
             return Err(Error::Usage {
                 problem: format!(
                     "{}: tensor \"{}\" is quantised already ({})",
-                    gguf.path().display(),
+                    path.display(),
                     tensor.name,
                     tensor.from
                 ),
@@ -187,14 +234,5 @@ fn check(gguf: &Gguf, tensors: &[Planned], options: &Options) -> Result<()> {
             });
         }
     }
-    Ok(())
-}
-
-fn copy_metadata(metadata: &Metadata<'_>, recipe: Recipe, writer: &mut Writer) -> Result<()> {
-    for (key, value) in metadata.iter().filter(|(key, _)| !REPLACED.contains(key)) {
-        writer.metadata_value(key, value)?;
-    }
-    writer.metadata("general.quantization_version", &QUANTIZATION_VERSION)?;
-    writer.metadata("general.file_type", &recipe.file_type())?;
     Ok(())
 }

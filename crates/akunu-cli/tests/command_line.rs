@@ -9,11 +9,14 @@ use std::process::Stdio;
 
 use common::{akunu, run, run_with_input, write_model};
 
+const COMMANDS: [&str; 9] =
+    ["bench", "complete", "devices", "inspect", "models", "perplexity", "pull", "rm", "tokenize"];
+
 #[test]
 fn help_explains_every_command_with_examples() {
     let cache = tempfile::tempdir().unwrap();
     let help = run(cache.path(), &["--help"]).ok();
-    for command in ["complete", "inspect", "tokenize", "pull", "models", "rm"] {
+    for command in COMMANDS {
         assert!(help.contains(command), "{help}");
         assert!(run(cache.path(), &[command, "--help"]).ok().contains("Examples:"), "{command}");
     }

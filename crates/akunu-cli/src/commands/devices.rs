@@ -7,8 +7,14 @@ use serde::Serialize;
 
 use crate::output::{self, FAINT, Out};
 
+const EXAMPLES: &str = "\
+Examples:
+  akunu devices
+  akunu devices --json | jq -r '.[] | select(.default) | .backend'";
+
 /// List what can run models on this machine
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Print the list as JSON
     #[arg(long)]

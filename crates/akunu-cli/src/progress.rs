@@ -35,6 +35,13 @@ impl Meter {
         }
     }
 
+    /// What is being worked on: too small to be worth a line.
+    pub fn detail(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        }
+    }
+
     /// So much is done, of so much where that is known.
     pub fn bytes(&mut self, done: u64, total: Option<u64>) {
         match &self.bar {

@@ -8,5 +8,6 @@ pub mod inspect;
 pub mod models;
 pub mod perplexity;
 pub mod pull;
+pub mod quantize;
 pub mod rm;
 pub mod tokenize;

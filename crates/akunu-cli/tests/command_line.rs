@@ -9,8 +9,8 @@ use std::process::Stdio;
 
 use common::{akunu, run, run_with_input, write_model};
 
-const COMMANDS: [&str; 9] =
-    ["bench", "complete", "devices", "inspect", "models", "perplexity", "pull", "rm", "tokenize"];
+const COMMANDS: [&str; 10] =
+    ["bench", "complete", "devices", "inspect", "models", "perplexity", "pull", "quantize", "rm", "tokenize"];
 
 #[test]
 fn help_explains_every_command_with_examples() {
@@ -34,6 +34,9 @@ fn misuse_ends_with_2() {
         &["inspect", "a", "--ctx", "0"],
         &["tokenize"],
         &["tokenize", "a", "b"],
+        &["quantize", "a", "b"],
+        &["quantize", "a", "b", "Q9"],
+        &["quantize", "a", "b", "c", "-m", "d"],
         &["pull"],
         &["pull", "hf:nonsense"],
         &["rm"],
@@ -156,6 +159,48 @@ fn tokenize_says_what_is_wrong_with_a_vocabulary() {
     fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
     let error = run(folder.path(), &["tokenize", "-m", folder.path().to_str().unwrap(), "hi"]).failed(1);
     assert!(error.contains("tokenizer.json"), "{error}");
+}
+
+#[test]
+fn quantize_writes_a_model_that_inspect_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.gguf"), folder.path().join("out.gguf"));
+    write_model(&input);
+    let (input, output) = (input.to_str().unwrap(), output.to_str().unwrap());
+    let text = run(folder.path(), &["quantize", input, output, "q4_0", "--allow-requantize"]).ok();
+    assert!(text.starts_with(output) && text.contains("Q4_0"), "{text}");
+    let json = run(folder.path(), &["inspect", output, "--json"]).json();
+    let dtype = |name: &str| {
+        let tensors = json["tensors"].as_array().unwrap();
+        tensors.iter().find(|tensor| tensor["name"] == name).unwrap()["dtype"].clone()
+    };
+    assert_eq!(dtype("output_norm.weight"), "F32", "vectors stay as they are");
+    let made = dtype("token_embd.weight");
+    assert_ne!(made, "F32");
+
+    let arguments = ["quantize", "-m", input, output, "Q4_0", "--allow-requantize", "--json"];
+    let json = run(folder.path(), &arguments).json();
+    assert_eq!((&json["path"], &json["type"]), (&output.into(), &"Q4_0".into()));
+    let tensors = json["tensors"].as_array().unwrap();
+    let embedding = tensors.iter().find(|tensor| tensor["name"] == "token_embd.weight").unwrap();
+    assert_eq!((&embedding["from"], &embedding["to"]), (&"Q8_0".into(), &made));
+}
+
+#[test]
+fn quantize_refuses_what_would_lose_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.gguf"), folder.path().join("out.gguf"));
+    write_model(&input);
+    let before = fs::read(&input).unwrap();
+    let (input, output) = (input.to_str().unwrap(), output.to_str().unwrap());
+    let error = run(folder.path(), &["quantize", input, output, "Q4_0"]).failed(2);
+    assert!(error.contains("token_embd.weight") && error.contains("--allow-requantize"), "{error}");
+    run(folder.path(), &["quantize", input, input, "Q4_0", "--allow-requantize"]).failed(2);
+    let nowhere = folder.path().join("nowhere/out.gguf");
+    run(folder.path(), &["quantize", input, nowhere.to_str().unwrap(), "Q4_0", "--allow-requantize"])
+        .failed(1);
+    assert_eq!(fs::read(input).unwrap(), before);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::run;
 
@@ -48,4 +50,25 @@ fn tokenize_agrees_with_the_vectors_of_a_vocabulary() {
         compared += 1;
     }
     assert!(compared > 40, "{compared}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_quantize_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.gguf");
+    let input = test_data("models/qwen2.5-coder-0.5b.gguf");
+    let arguments = ["quantize", &input, output.to_str().unwrap(), "Q3_K_M", "--allow-requantize"];
+    let mut command = common::akunu(folder.path(), &arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while std::fs::read_dir(folder.path()).unwrap().count() == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr).lines().last(), Some("error: stopped"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -20,7 +20,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Room for thousands of messages; under a second and 256 MiB for a template that never ends.
+    /// Room for thousands of messages; about a second and less than 256 MiB for a template that never ends.
     fn default() -> Self {
         Self { steps: 5_000_000, memory: 256 << 20, output: 64 << 20 }
     }

@@ -88,7 +88,6 @@ impl Renderer {
 
     /// Sets a variable in the innermost scope.
     pub(super) fn set(&mut self, name: &Name, value: Value) -> Result<()> {
-        self.budget.make(size_of::<(Name, Value)>())?;
         let Some(scope) = self.scopes.last_mut() else { return fail("no scope") };
         match scope.vars.iter_mut().find(|(own, _)| own == name) {
             Some((_, place)) => *place = value,
@@ -121,7 +120,6 @@ impl Renderer {
 
     /// Runs `body` in a scope whose parent is `parent`, or else the current scope.
     fn in_scope<T>(&mut self, parent: Option<usize>, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.budget.make(size_of::<Scope>())?;
         self.scope_ids += 1;
         let parent = parent.or(self.scopes.len().checked_sub(1));
         self.scopes.push(Scope { id: self.scope_ids, parent, vars: Vec::new() });

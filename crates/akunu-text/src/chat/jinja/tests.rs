@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value as Json;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
 
 use super::{ErrorKind, Input, Limits, Template, TemplateError};
 use crate::chat::clock::DateTime;
@@ -195,6 +196,76 @@ fn the_deepest_templates_that_parse_also_render() {
         // Some are over the depth limit, which is as good: the point is that the stack holds.
         if let Err(error) = render(&source) {
             assert_eq!(error.kind, ErrorKind::Limit, "{error}");
+        }
+    }
+}
+
+/// Pieces of Jinja in no particular order.
+#[rustfmt::skip]
+const FRAGMENTS: &[&str] = &[
+    "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "for", "in", "endfor", "if", "elif", "else", "endif", "set",
+    "endset", "macro", "endmacro", "call", "endcall", "filter", "endfilter", "with", "endwith", "raw", "endraw",
+    "generation", "endgeneration", "break", "continue", "recursive", "block", "x", "loop", "messages", "(", ")",
+    "[", "]", "{", "}", ",", ":", ".", "|", "~", "*", "**", "/", "//", "%", "==", "!=", "<", ">=", "=", "not", "and",
+    "or", "is", "defined", "1", "0.5", "99999999999999999999", "1e999", "'a'", "\"", "'", "\\", "\n", "é", "none",
+];
+
+/// An expression of some depth over everything the language has.
+#[rustfmt::skip]
+fn expression() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec![
+        "1", "-7", "0", "2.5", "1e300", "170141183460469231731687303715884105727", "true", "none", "missing", "''",
+        "'a<|b é'", "'%s{}'", "[]", "[3, 1, 2]", "(1, 'x')", "{}", "{'a': [1], 'b': {'c': none}}", "range(3)", "content",
+        "namespace(a=1)", "[1, 2] | map('string')", "dict(a=1).items()", "'a\\nb'", "range", "'x'.upper",
+    ]);
+    leaf.prop_map(str::to_owned).prop_recursive(4, 24, 3, |inner| {
+        let operators =
+            vec!["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", ">=", "in", "not in", "and", "or", "if x else"];
+        let filters = vec![
+            "tojson", "tojson(indent=2, sort_keys=true)", "length", "trim", "upper", "title", "list", "join('-')", "first",
+            "last", "sort", "unique", "map('upper')", "map(attribute='a')", "select", "selectattr('a', 'eq', 1)", "int",
+            "float", "round(1)", "abs", "replace('a', 'bb')", "indent(2, true)", "batch(2)", "slice(2)", "dictsort", "items",
+            "reverse", "sum", "min", "max", "string", "safe", "e", "default('d', true)", "truncate(3)", "center(9)",
+            "groupby('a')", "format(1)", "urlencode", "wordcount", "attr('a')",
+        ];
+        let methods = vec![
+            "strip()", "split()", "split('a', 1)", "rsplit(none, 1)", "replace('', '.')", "upper()", "title()", "find('a', -1)",
+            "count('')", "startswith('a')", "join(['x'])", "format(1, 'b')", "splitlines(true)", "partition('a')", "zfill(5)",
+            "center(4)", "isdigit()", "items()", "get('a')", "keys()", "index(1)", "a", "a.b", "copy()", "append(1)",
+        ];
+        let subscripts =
+            vec!["[0]", "[-1]", "['a']", "[1:]", "[::-1]", "[:2]", "[-9:9:2]", "[none:]", "[5:1:-1]", "[99]", "[::-99999]"];
+        let tests = vec!["defined", "mapping", "iterable", "sequence", "odd", "divisibleby(0)", "in [1]", "lower", "eq 1"];
+        prop_oneof![
+            (inner.clone(), prop::sample::select(operators), inner.clone()).prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+            (inner.clone(), prop::sample::select(filters)).prop_map(|(a, filter)| format!("({a} | {filter})")),
+            (inner.clone(), prop::sample::select(methods)).prop_map(|(a, method)| format!("({a}).{method}")),
+            (inner.clone(), prop::sample::select(subscripts)).prop_map(|(a, at)| format!("({a}){at}")),
+            (inner.clone(), prop::sample::select(tests)).prop_map(|(a, test)| format!("({a} is {test})")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("[{a}, {b}]")),
+            (inner.clone(), inner).prop_map(|(a, b)| format!("('%5.1f|%s|%d|{{}}' % ({a}, {b}, 1)).format({a}, {b})")),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_heap_of_fragments_is_read_or_refused(
+        fragments in prop::collection::vec(prop::sample::select(FRAGMENTS.to_vec()), 0..40),
+        spaced in any::<bool>(),
+    ) {
+        let source = fragments.join(if spaced { " " } else { "" });
+        // Neither outcome is wrong: what counts is that there is one.
+        let _ = render_with(&source, &json!({"x": [1, "a"], "messages": [{"role": "user"}]}), SMALL);
+    }
+
+    #[test]
+    fn any_expression_has_a_value_or_an_error(expression in expression()) {
+        let source = format!(
+            "{{% set x = 1 %}}{{% for y in {expression} %}}{{{{ y }}}}{{% if {expression} %}}{{% break %}}{{% endif %}}{{% endfor %}}"
+        );
+        for source in [format!("{{{{ {expression} }}}}"), source] {
+            let _ = render_with(&source, &json!({"content": "so<|im_end|> said\tI"}), SMALL);
         }
     }
 }

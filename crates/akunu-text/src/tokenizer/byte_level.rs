@@ -26,14 +26,25 @@ static BYTES: [i16; LIMIT] = {
     table
 };
 
-/// Replaces `bytes` with those `text` stands for; false when it holds a character that stands for none.
-pub(crate) fn decode(text: &str, bytes: &mut Vec<u8>) -> bool {
-    bytes.clear();
-    text.chars().all(|c| {
-        let byte = BYTES.get(c as usize).and_then(|&byte| u8::try_from(byte).ok());
-        bytes.extend(byte);
-        byte.is_some()
-    })
+/// Appends the bytes `text` stands for; false when it holds a character that stands for none.
+pub(crate) fn decode(text: &[u8], bytes: &mut Vec<u8>) -> bool {
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        // The alphabet's characters are one or two bytes of UTF-8.
+        let character = match first {
+            0..0x80 => usize::from(first),
+            0xc0..0xe0 => {
+                let Some((&second @ 0x80..0xc0, after)) = rest.split_first() else { return false };
+                rest = after;
+                usize::from(first & 0x1f) << 6 | usize::from(second & 0x3f)
+            }
+            _ => return false,
+        };
+        let Some(byte) = BYTES.get(character).and_then(|&byte| u8::try_from(byte).ok()) else { return false };
+        bytes.push(byte);
+    }
+    true
 }
 
 #[cfg(test)]
@@ -51,9 +62,10 @@ mod tests {
     #[test]
     fn characters_stand_for_the_bytes_of_the_published_table() {
         let mut bytes = Vec::new();
-        assert!(decode("ĠHi!ĊłŃġ", &mut bytes));
+        assert!(decode("ĠHi!ĊłŃġ".as_bytes(), &mut bytes));
         assert_eq!(bytes, b" Hi!\n\xa0\xad\x7f");
-        assert!(!decode("a b", &mut bytes));
-        assert!(!decode("▁", &mut bytes));
+        assert!(!decode(b"a\xc4", &mut bytes));
+        assert!(!decode(b"a b", &mut bytes));
+        assert!(!decode("▁".as_bytes(), &mut bytes));
     }
 }

@@ -1,7 +1,7 @@
 //! Tokenizers: text to token ids and back, exactly as the model was trained.
 //!
-//! A [`Tokenizer`] is built from whatever the model file carries (GGUF metadata, `tokenizer.json`, a Whisper
-//! vocabulary) and is a pipeline of five stages:
+//! A [`Tokenizer`] is built from whatever the model file carries (GGUF metadata, `tokenizer.json`, `tokenizer.model`,
+//! `tekken.json`, a Whisper vocabulary) and is a pipeline of five stages:
 //!
 //! 1. *added tokens* are found in the text and kept whole ([`Special`] says which),
 //! 2. what lies between is *normalized* (Unicode normal form, space marks, lower case),
@@ -32,6 +32,7 @@
 //! ```
 
 mod added;
+mod assemble;
 mod bpe;
 mod byte_level;
 pub(crate) mod charset;
@@ -40,12 +41,17 @@ mod families;
 mod gguf;
 mod json;
 mod merge;
+mod merges;
 mod normalize;
 mod pattern;
 mod pretokenize;
+mod ranked;
+mod sentencepiece;
 mod shown;
 mod special;
+mod tekken;
 mod vocab;
+mod whisper;
 mod wordpiece;
 
 use std::borrow::Cow;
@@ -57,7 +63,7 @@ use bpe::Bpe;
 use normalize::Normalizer;
 use pretokenize::{Step, pretokenize};
 use special::Roles;
-use vocab::{PieceIndex, Pieces};
+use vocab::{NONE, PieceIndex, Pieces};
 use wordpiece::WordPiece;
 
 pub use error::TokenizerError;
@@ -114,18 +120,70 @@ enum Model {
     WordPiece(WordPiece),
 }
 
+/// How the pieces of a vocabulary are written down in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// In the printable alphabet of byte-level vocabularies.
+    Bytes,
+    /// As they are, perhaps with a mark for a space.
+    Text,
+}
+
 /// The pieces by number, as the encoder spells them.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     pieces: Pieces,
     /// Of the pieces that text can lead to.
     index: PieceIndex,
+    /// "Normal" are only pieces that are in the index.
     kinds: Vec<TokenKind>,
 }
 
 impl Vocabulary {
+    /// The tokens with these texts. Normal ones are found by their text, others where `indexed` says so of an id; `field`
+    /// names the list in errors.
+    fn new(
+        texts: &[&str],
+        mut kinds: Vec<TokenKind>,
+        spelling: Spelling,
+        indexed: impl Fn(usize) -> bool,
+        field: &str,
+    ) -> Result<Self, TokenizerError> {
+        let mut pieces = Pieces::with_capacity(texts.len(), texts.iter().map(|text| text.len()).sum());
+        let mut index = PieceIndex::with_capacity(texts.len());
+        let mut decoded = Vec::new();
+        for ((&text, kind), id) in texts.iter().zip(&mut kinds).zip(0..) {
+            let invalid = |problem: String| TokenizerError::invalid(format!("{field}[{id}]"), problem);
+            let mut piece = text.as_bytes();
+            if spelling == Spelling::Bytes && *kind == TokenKind::Normal {
+                decoded.clear();
+                if byte_level::decode(text.as_bytes(), &mut decoded) && !text.is_empty() {
+                    piece = &decoded;
+                } else {
+                    *kind = TokenKind::Unused;
+                }
+            }
+            if !pieces.push(piece) {
+                return Err(invalid("is beyond 4 GiB of text".into()));
+            }
+            if *kind == TokenKind::Normal || indexed(id as usize) {
+                index
+                    .insert(&pieces, id)
+                    .map_err(|other| invalid(format!("{text:?} is token {other} too")))?;
+            }
+        }
+        Ok(Self { pieces, index, kinds })
+    }
+
     fn find(&self, text: &[u8]) -> Option<TokenId> {
         self.index.get(&self.pieces, text)
+    }
+
+    /// The tokens of single bytes.
+    fn byte_pieces(&self) -> Box<[TokenId; 256]> {
+        let mut table = Box::new([NONE; 256]);
+        (0..=255).for_each(|byte| table[byte as usize] = self.find(&[byte]).unwrap_or(NONE));
+        table
     }
 
     /// The pieces that joining may result in.

@@ -26,6 +26,22 @@ pub enum TokenKind {
     Unknown,
 }
 
+impl TokenKind {
+    /// The kind SentencePiece and GGUF have this code for.
+    pub(crate) fn from_code(code: i128) -> Option<Self> {
+        Some(match code {
+            // GGUF's "undefined".
+            0 | 1 => Self::Normal,
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
+            _ => return None,
+        })
+    }
+}
+
 /// Byte strings by number, back to back in one allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
@@ -74,7 +90,7 @@ impl Pieces {
     }
 }
 
-/// Finds a piece's number by its bytes: open addressing with linear probing, at most half full.
+/// Finds a piece's number by its bytes: open addressing with linear probing.
 #[derive(Debug)]
 pub(crate) struct PieceIndex {
     /// (upper half of the hash, id); an id of [`NONE`] marks a free slot.
@@ -85,19 +101,24 @@ pub(crate) struct PieceIndex {
     longest: usize,
 }
 
+/// Slots for a table of so many entries: at most two thirds are taken.
+fn slots_for(entries: usize) -> usize {
+    (entries.max(8) * 3 / 2).next_power_of_two()
+}
+
 impl PieceIndex {
     pub fn with_capacity(pieces: usize) -> Self {
-        let slots = (pieces.max(8) * 2).next_power_of_two();
-        Self { slots: vec![(0, NONE); slots], seed: random_seed(), longest: 0 }
+        Self { slots: vec![(0, NONE); slots_for(pieces)], seed: random_seed(), longest: 0 }
     }
 
     /// Adds piece `id`, or gives the id that has the same bytes already. No more pieces than the capacity said.
     pub fn insert(&mut self, pieces: &Pieces, id: TokenId) -> Result<(), TokenId> {
         let piece = pieces.get(id);
-        match self.probe(pieces, piece) {
+        let hash = self.hash(piece);
+        match self.probe(pieces, piece, hash) {
             Ok(existing) => Err(existing),
-            Err((slot, tag)) => {
-                self.slots[slot] = (tag, id);
+            Err(slot) => {
+                self.slots[slot] = (tag(hash), id);
                 self.longest = self.longest.max(piece.len());
                 Ok(())
             }
@@ -108,7 +129,26 @@ impl PieceIndex {
         if text.len() > self.longest {
             return None;
         }
-        self.probe(pieces, text).ok()
+        self.get_hashed(pieces, text, self.hash(text))
+    }
+
+    /// The same for a text whose hash is known.
+    pub fn get_hashed(&self, pieces: &Pieces, text: &[u8], hash: u64) -> Option<TokenId> {
+        self.probe(pieces, text, hash).ok()
+    }
+
+    pub fn hash(&self, text: &[u8]) -> u64 {
+        hash_bytes(text, self.seed)
+    }
+
+    /// Brings the slot a look-up will begin with into the cache. What it gives back means nothing.
+    pub fn touch(&self, hash: u64) -> u32 {
+        self.slots[hash as usize & (self.slots.len() - 1)].1
+    }
+
+    /// The same for the piece that is in that slot.
+    pub fn touch_piece(&self, pieces: &Pieces, hash: u64) -> u32 {
+        pieces.get(self.touch(hash)).first().copied().map_or(0, u32::from)
     }
 
     /// Bytes of the longest piece.
@@ -116,16 +156,15 @@ impl PieceIndex {
         self.longest
     }
 
-    /// The id with these bytes, or the free slot and the tag it would get.
-    fn probe(&self, pieces: &Pieces, text: &[u8]) -> Result<TokenId, (usize, u32)> {
-        let hash = hash_bytes(text, self.seed);
-        let tag = (hash >> 32) as u32;
+    /// The id with these bytes, or the free slot where it would be.
+    fn probe(&self, pieces: &Pieces, text: &[u8], hash: u64) -> Result<TokenId, usize> {
+        let tag = tag(hash);
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
             let (other, id) = self.slots[slot];
             if id == NONE {
-                return Err((slot, tag));
+                return Err(slot);
             }
             if other == tag && pieces.get(id) == text {
                 return Ok(id);
@@ -133,6 +172,11 @@ impl PieceIndex {
             slot = (slot + 1) & mask;
         }
     }
+}
+
+/// The part of a hash that is kept to tell pieces apart; the other part chose the slot.
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// What joining two neighbouring tokens gives.
@@ -143,7 +187,7 @@ pub(crate) struct Join {
     pub id: TokenId,
 }
 
-/// Finds the join of two tokens: open addressing with linear probing, at most half full.
+/// Finds the join of two tokens: open addressing with linear probing.
 #[derive(Debug)]
 pub(crate) struct PairTable {
     /// (left, right, join); a left of [`NONE`] marks a free slot.
@@ -154,7 +198,7 @@ pub(crate) struct PairTable {
 impl PairTable {
     pub fn with_capacity(pairs: usize) -> Self {
         let free = (NONE, NONE, Join { rank: 0, id: NONE });
-        Self { slots: vec![free; (pairs.max(8) * 2).next_power_of_two()], seed: random_seed() }
+        Self { slots: vec![free; slots_for(pairs)], seed: random_seed() }
     }
 
     /// Adds a join; a later one for the same pair replaces the earlier. No more joins than the capacity said.

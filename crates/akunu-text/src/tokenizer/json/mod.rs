@@ -12,10 +12,11 @@ use schema::{Config, Generation, Merge, Vocab};
 use super::added::{AddedToken, AddedTokens};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
 use super::error::{Result, TokenizerError};
+use super::merges::MergeList;
 use super::special::{Roles, end_ids, is_special};
-use super::vocab::{Join, NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
+use super::vocab::{NONE, PairTable, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
-use super::{Model, Parts, Tokenizer, Vocabulary, byte_level, shown};
+use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, sentencepiece, shown, tekken};
 
 const FILE: &str = "tokenizer.json";
 const CONFIG: &str = "tokenizer_config.json";
@@ -35,22 +36,41 @@ impl Tokenizer {
         build(file, &config.unwrap_or_default(), &generation.unwrap_or_default())
     }
 
-    /// The tokenizer in a Hugging Face model directory.
+    /// The tokenizer in a model directory: that of `tokenizer.json`, else of `tekken.json`, else of `tokenizer.model`.
     pub fn from_dir(directory: impl AsRef<Path>) -> Result<Self> {
-        let read = |name: &str| {
-            let path = directory.as_ref().join(name);
-            std::fs::read_to_string(&path)
-                .map_err(|source| TokenizerError::Io { path: path.display().to_string(), source })
-        };
-        let optional = |name: &str| match read(name) {
-            Err(TokenizerError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Ok(None)
+        let directory = directory.as_ref();
+        let Some(tokenizer) = read_text(directory, FILE)? else {
+            if let Some(tekken) = read_text(directory, tekken::FILE)? {
+                return Self::from_tekken(&tekken);
             }
-            other => other.map(Some),
+            let Some(model) = read(directory, sentencepiece::FILE)? else {
+                let hint = "it is where a model's vocabulary is expected";
+                return Err(TokenizerError::Missing {
+                    field: directory.join(FILE).display().to_string(),
+                    hint,
+                });
+            };
+            return Self::from_sentencepiece(&model);
         };
-        let (config, generation) = (optional(CONFIG)?, optional(GENERATION)?);
-        Self::from_json(&read(FILE)?, config.as_deref(), generation.as_deref())
+        let (config, generation) = (read_text(directory, CONFIG)?, read_text(directory, GENERATION)?);
+        Self::from_json(&tokenizer, config.as_deref(), generation.as_deref())
     }
+}
+
+/// The contents of a file; `None` when there is no such file.
+fn read(directory: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let path = directory.join(name);
+    match std::fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TokenizerError::Io { path: path.display().to_string(), source }),
+        Ok(contents) => Ok(Some(contents)),
+    }
+}
+
+fn read_text(directory: &Path, name: &str) -> Result<Option<String>> {
+    let Some(contents) = read(directory, name)? else { return Ok(None) };
+    let invalid = |_| TokenizerError::invalid(directory.join(name).display().to_string(), "is not UTF-8");
+    String::from_utf8(contents).map(Some).map_err(invalid)
 }
 
 fn build(file: schema::File, config: &Config, generation: &Generation) -> Result<Tokenizer> {
@@ -70,11 +90,12 @@ fn build(file: schema::File, config: &Config, generation: &Generation) -> Result
     for &id in &end_ids {
         tokens.kinds[id as usize] = TokenKind::Control;
     }
-    let vocabulary = tokens.vocabulary(cutting.byte_level)?;
+    let spelling = if cutting.byte_level { Spelling::Bytes } else { Spelling::Text };
+    let vocabulary = tokens.vocabulary(spelling)?;
     let model = match file.model.kind.as_deref() {
-        Some("BPE") => bpe(&file.model, &tokens, &vocabulary, cutting.byte_level)?,
+        Some("BPE") => bpe(&file.model, &tokens, &vocabulary, spelling)?,
         // Files from before models had types.
-        None if file.model.merges.is_some() => bpe(&file.model, &tokens, &vocabulary, cutting.byte_level)?,
+        None if file.model.merges.is_some() => bpe(&file.model, &tokens, &vocabulary, spelling)?,
         Some("WordPiece") => wordpiece(&file.model, &tokens)?,
         Some(other) => return Err(TokenizerError::unsupported(format!("{FILE}: model \"{other}\""))),
         None => return Err(TokenizerError::missing(format!("{FILE}: model.type"))),
@@ -204,37 +225,16 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn vocabulary(&self, bytes: bool) -> Result<Vocabulary> {
-        let mut pieces =
-            Pieces::with_capacity(self.texts.len(), self.texts.iter().map(|text| text.len()).sum());
-        let mut index = PieceIndex::with_capacity(self.texts.len());
-        let mut decoded = Vec::new();
-        for (((&text, &kind), &in_model), id) in
-            self.texts.iter().zip(&self.kinds).zip(&self.in_model).zip(0..)
-        {
-            let mut reachable = in_model
-                && match kind {
-                    TokenKind::Normal => true,
-                    TokenKind::UserDefined => !bytes && !is_special(kind, text),
-                    _ => false,
-                };
-            let mut piece = text.as_bytes();
-            if bytes && kind == TokenKind::Normal {
-                reachable = byte_level::decode(text, &mut decoded);
-                piece = if reachable { &decoded } else { piece };
-            }
-            let fits = pieces.push(piece);
-            let unique = !reachable || text.is_empty() || index.insert(&pieces, id).is_ok();
-            if !(fits && unique) {
-                let problem = if fits { "is there twice" } else { "is beyond 4 GiB of text" };
-                return Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
-            }
-        }
-        Ok(Vocabulary { pieces, index, kinds: self.kinds.clone() })
+    fn vocabulary(&self, spelling: Spelling) -> Result<Vocabulary> {
+        let text = |id: usize| {
+            self.kinds[id] == TokenKind::UserDefined && !is_special(self.kinds[id], self.texts[id])
+        };
+        let indexed = |id| spelling == Spelling::Text && self.in_model[id] && text(id);
+        Vocabulary::new(&self.texts, self.kinds.clone(), spelling, indexed, "tokenizer.json: tokens")
     }
 }
 
-fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, bytes: bool) -> Result<Model> {
+fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, spelling: Spelling) -> Result<Model> {
     let unsupported = |what: &str| Err(TokenizerError::unsupported(format!("{FILE}: model.{what}")));
     if model.dropout.is_some_and(|dropout| dropout != 0.0) {
         return unsupported("dropout");
@@ -248,7 +248,7 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, bytes: b
     let Some(merges) = &model.merges else {
         return Err(TokenizerError::missing(format!("{FILE}: model.merges")));
     };
-    let joins = JoinTable::Pairs(pairs(merges, tokens, vocabulary, bytes)?);
+    let joins = JoinTable::Pairs(pairs(merges, tokens, vocabulary, spelling)?);
     let unknown = model.unk_token.as_deref().map(|name| {
         let field = format!("{FILE}: model.unk_token");
         tokens
@@ -257,18 +257,17 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, bytes: b
             .copied()
             .ok_or_else(|| TokenizerError::invalid(field, format!("{name:?} is no token")))
     });
-    let table = |find: &dyn Fn(u8) -> Option<TokenId>| {
+    let fallback_bytes = || {
         let mut table = Box::new([NONE; 256]);
-        (0..=255).for_each(|byte| table[byte as usize] = find(byte).unwrap_or(NONE));
+        (0..=255u8).for_each(|byte| {
+            table[byte as usize] =
+                tokens.ids.get(format!("<0x{byte:02X}>").as_str()).copied().unwrap_or(NONE);
+        });
         table
     };
-    let fallback_bytes = || table(&|byte| tokens.ids.get(format!("<0x{byte:02X}>").as_str()).copied());
+    let bytes = spelling == Spelling::Bytes;
     Ok(Model::Bpe(Bpe {
-        alphabet: if bytes {
-            Alphabet::Bytes(table(&|byte| vocabulary.find(&[byte])))
-        } else {
-            Alphabet::Characters
-        },
+        alphabet: if bytes { Alphabet::Bytes(vocabulary.byte_pieces()) } else { Alphabet::Characters },
         joins,
         whole_words: model.ignore_merges,
         fallback: Fallback {
@@ -280,43 +279,25 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, bytes: b
     }))
 }
 
-fn pairs(merges: &[Merge], tokens: &Tokens, vocabulary: &Vocabulary, bytes: bool) -> Result<PairTable> {
-    let mut table = PairTable::with_capacity(merges.len());
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    let spell = |text: &str, spelled: &mut Vec<u8>| {
-        if bytes {
-            return byte_level::decode(text, spelled);
-        }
-        spelled.clear();
-        spelled.extend_from_slice(text.as_bytes());
-        true
-    };
-    for (merge, rank) in merges.iter().zip(0u32..) {
-        let invalid = |problem| TokenizerError::invalid(format!("{FILE}: model.merges[{rank}]"), problem);
-        let (left_text, right_text) = match merge {
+fn pairs(
+    merges: &[Merge],
+    tokens: &Tokens,
+    vocabulary: &Vocabulary,
+    spelling: Spelling,
+) -> Result<PairTable> {
+    let field = format!("{FILE}: model.merges");
+    let mut list = MergeList::new(vocabulary, spelling, merges.len());
+    let is_token = |text: &[u8]| std::str::from_utf8(text).is_ok_and(|text| tokens.ids.contains_key(text));
+    for (i, merge) in merges.iter().enumerate() {
+        let (left, right) = match merge {
             Merge::Pair(left, right) => (left.0.as_ref(), right.0.as_ref()),
-            Merge::Joined(pair) => {
-                pair.0.split_once(' ').ok_or_else(|| invalid(format!("{:?} is no pair", pair.0)))?
-            }
+            Merge::Joined(pair) => pair.0.split_once(' ').ok_or_else(|| {
+                TokenizerError::invalid(format!("{field}[{i}]"), format!("{:?} is no pair", pair.0))
+            })?,
         };
-        let joined = (spell(left_text, &mut left) && spell(right_text, &mut right)).then(|| {
-            let ids = (vocabulary.find(&left)?, vocabulary.find(&right)?);
-            left.extend_from_slice(&right);
-            Some((ids, vocabulary.find(&left)?))
-        });
-        if let Some(((left, right), id)) = joined.flatten() {
-            table.insert(left, right, Join { rank, id });
-            continue;
-        }
-        // A pair that involves a token no text leads to is never met; one that names no token is a mistake.
-        let whole = format!("{left_text}{right_text}");
-        if let Some(name) =
-            [left_text, right_text, &whole].into_iter().find(|&name| !tokens.ids.contains_key(name))
-        {
-            return Err(invalid(format!("{name:?} is no token")));
-        }
+        list.push(left.as_bytes(), right.as_bytes(), &field, &is_token)?;
     }
-    Ok(table)
+    list.finish(&field, &is_token)
 }
 
 fn wordpiece(model: &schema::Model, tokens: &Tokens) -> Result<Model> {

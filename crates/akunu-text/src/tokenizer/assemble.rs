@@ -1,0 +1,119 @@
+//! What the readers of vocabulary lists (GGUF, SentencePiece) have in common: from texts and kinds to a tokenizer.
+
+use std::collections::HashMap;
+
+use super::added::{AddedToken, AddedTokens};
+use super::bpe::SPACE_MARK;
+use super::error::{Result, TokenizerError};
+use super::normalize::Normalizer;
+use super::pretokenize::{Matcher, Step};
+use super::special::{Roles, end_ids, is_special};
+use super::vocab::{NONE, Pieces, TokenId, TokenKind};
+use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, shown};
+
+/// All tokens in order of id.
+pub(super) struct TokenList<'a> {
+    pub texts: Vec<&'a str>,
+    pub kinds: Vec<TokenKind>,
+    pub roles: Roles,
+    /// What the list is called in errors.
+    pub field: &'static str,
+}
+
+/// What makes a tokenizer out of a list of tokens.
+pub(super) struct Recipe {
+    pub vocabulary: Vocabulary,
+    pub model: Model,
+    pub shown: Option<Pieces>,
+    pub normalizers: Vec<Normalizer>,
+    pub steps: Vec<Step>,
+    pub prefix: Vec<TokenId>,
+    pub suffix: Vec<TokenId>,
+    pub strips_leading_space: bool,
+    /// Special tokens take the whitespace after them along.
+    pub special_strips_right: bool,
+}
+
+impl Recipe {
+    pub fn new(vocabulary: Vocabulary, model: Model) -> Self {
+        Self {
+            vocabulary,
+            model,
+            shown: None,
+            normalizers: Vec::new(),
+            steps: Vec::new(),
+            prefix: Vec::new(),
+            suffix: Vec::new(),
+            strips_leading_space: false,
+            special_strips_right: false,
+        }
+    }
+}
+
+impl TokenList<'_> {
+    pub fn vocabulary(&self, spelling: Spelling) -> Result<Vocabulary> {
+        // User-defined tokens are found before, unless the file has marks where the text has spaces.
+        let marked =
+            |id: usize| self.kinds[id] == TokenKind::UserDefined && self.texts[id].contains(SPACE_MARK);
+        let indexed = |id| spelling == Spelling::Text && marked(id);
+        Vocabulary::new(&self.texts, self.kinds.clone(), spelling, indexed, self.field)
+    }
+
+    /// The tokens `<0x00>` to `<0xFF>`, if there are any.
+    pub fn byte_tokens(&self) -> Option<Box<[TokenId; 256]>> {
+        let mut table = Box::new([NONE; 256]);
+        for ((text, kind), id) in self.texts.iter().zip(&self.kinds).zip(0..) {
+            if *kind == TokenKind::Byte
+                && let Some(byte) = shown::byte_of(text.as_bytes())
+            {
+                table[byte as usize] = id;
+            }
+        }
+        table.iter().any(|&id| id != NONE).then_some(table)
+    }
+
+    pub fn finish(mut self, recipe: Recipe) -> Result<Tokenizer> {
+        let mut vocabulary = recipe.vocabulary;
+        let named =
+            self.texts.iter().zip(&self.kinds).zip(0..).filter(|((_, kind), _)| **kind != TokenKind::Normal);
+        let named: HashMap<&str, _> = named.map(|((&text, &kind), id)| (text, (id, kind))).collect();
+        let end_ids = end_ids(&self.roles, |text| named.get(text).copied());
+        for &id in &end_ids {
+            self.kinds[id as usize] = TokenKind::Control;
+            vocabulary.kinds[id as usize] = TokenKind::Control;
+        }
+        let mut added = Vec::new();
+        for ((&text, &kind), id) in self.texts.iter().zip(&self.kinds).zip(0..) {
+            let special = is_special(kind, text);
+            if special || kind == TokenKind::UserDefined {
+                let keeps = !special || matches!(text, "<unk>" | "<s>" | "<|endoftext|>");
+                let rstrip = recipe.special_strips_right && !keeps;
+                added.push(AddedToken { rstrip, ..AddedToken::new(id, text, special) });
+            }
+        }
+        Ok(Tokenizer::new(Parts {
+            vocabulary,
+            shown: recipe.shown,
+            added: AddedTokens::new(added)?,
+            added_normalized: AddedTokens::new(Vec::new())?,
+            normalizers: recipe.normalizers,
+            steps: recipe.steps,
+            model: recipe.model,
+            prefix: recipe.prefix,
+            suffix: recipe.suffix,
+            strips_leading_space: recipe.strips_leading_space,
+            roles: self.roles,
+            end_ids,
+        }))
+    }
+}
+
+/// An id that must be known, or an error that names the field it comes from.
+pub(super) fn required(id: Option<TokenId>, field: impl Into<String>) -> Result<TokenId> {
+    id.ok_or_else(|| TokenizerError::missing(field))
+}
+
+/// Replaces spaces with their mark.
+pub(super) fn mark_spaces() -> Normalizer {
+    Normalizer::Replace { pattern: Matcher::Literal(" ".into()), with: SPACE_MARK.into() }
+}

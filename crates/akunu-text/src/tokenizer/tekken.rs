@@ -139,7 +139,7 @@ fn decode_base64(text: &[u8], bytes: &mut Vec<u8>) -> bool {
             bits &= (1 << count) - 1;
         }
     }
-    text.len() % 4 == 0 && padding <= 2 && bits == 0
+    text.len().is_multiple_of(4) && padding <= 2 && bits == 0
 }
 
 #[cfg(test)]

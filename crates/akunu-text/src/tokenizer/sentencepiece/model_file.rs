@@ -99,7 +99,7 @@ impl<'a> ModelProto<'a> {
         for field in Fields::new(piece) {
             match field? {
                 (1, Field::Bytes(bytes)) => {
-                    text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?
+                    text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?;
                 }
                 (2, Field::Fixed32(bits)) => score = f32::from_bits(bits),
                 (3, Field::Number(code)) => {

@@ -157,7 +157,7 @@ fn byte_level(pattern: &str) -> Value {
         ("1".to_owned(), "2".to_owned()),
         ("12".to_owned(), "3".to_owned()),
         (space.to_string(), "a".to_owned()),
-        ("ll".to_owned(), "o".to_owned()),
+        ("123".to_owned(), "4".to_owned()),
         ("'".to_owned(), "s".to_owned()),
     ];
     for (id, (left, right)) in merges.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::stop;
 /// `[MODEL]` or `-m MODEL`.
 #[derive(clap::Args)]
 pub struct ModelArgument {
-    /// A path, a name that `akunu models` lists, or hf:OWNER/REPO[:QUANTISATION]
+    /// A path, a name that `akunu models` lists, or `hf:OWNER/REPO[:QUANTISATION]`
     #[arg(value_name = "MODEL")]
     positional: Option<String>,
 

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// The text
     file: PathBuf,
 
-    /// A path, a name that `akunu models` lists, or hf:OWNER/REPO[:QUANTISATION]
+    /// A path, a name that `akunu models` lists, or `hf:OWNER/REPO[:QUANTISATION]`
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
 

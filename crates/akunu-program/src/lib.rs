@@ -11,7 +11,7 @@
 //! | [`rope`] | rotary embeddings, every scaling folded into one table |
 //! | [`program`] | operations, values, weights |
 //! | [`select`] | how the next token is chosen, and where its noise comes from |
-//! | [`reference`] | the plain f32 backend, the definition of right |
+//! | [`mod@reference`] | the plain f32 backend, the definition of right |
 //!
 //! ```
 //! use akunu_format::ModelFile;

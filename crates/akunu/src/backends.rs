@@ -9,9 +9,9 @@ use akunu_program::reference::Reference;
 use crate::{Error, Result};
 
 /// The names `--backend` takes, the one that `auto` means first.
-pub const BACKENDS: [&str; 2] = ["cpu", "reference"];
+pub const BACKENDS: [&str; 2] = ["reference", "cpu"];
 
-/// The backend of that name; `auto` is the fastest there is. `threads` are for those that run on the CPU, by default one
+/// The backend of that name; `auto` is the first of [`BACKENDS`]. `threads` are for those that run on the CPU, by default one
 /// for each core.
 pub fn backend(name: &str, threads: Option<usize>) -> Result<Box<dyn Backend>> {
     if threads == Some(0) {

@@ -24,7 +24,7 @@ const DEFAULT_CONTEXT: usize = 4096;
 /// How a model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The backend's name; `auto` is the fastest there is.
+    /// The backend's name; `auto` leaves the choice to akunu.
     pub backend: String,
     /// Positions of one sequence; by default what the model was made for, at most 4096.
     pub context: Option<usize>,

@@ -1,15 +1,23 @@
 //! `akunu bench`: llama-bench's measurements in llama-bench's table.
 
-use std::io::Write;
-use std::path::Path;
-use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+mod peer;
+mod plan;
+mod sample;
+mod table;
 
-use akunu::{Model, Options, Sequence, Summary};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use akunu::{Model, Options, Summary};
 use akunu_format::ModelFile;
 use anyhow::Result;
 use serde::Serialize;
 
+use self::peer::{Comparison, Peer};
+use self::plan::Plan;
+use self::sample::{deviation, mean, range};
+use self::table::{Column, left, right};
 use crate::engine::{DEFAULT_MODEL, backend_names, positive};
 use crate::model::locate;
 use crate::output::{self, Out};
@@ -20,10 +28,29 @@ const EXAMPLES: &str = "\
 Examples:
   akunu bench                                pp512 and tg128 of smollm2, five times each
   akunu bench a.gguf b.gguf -p 128,512 -n 0  prompts alone, of two lengths
-  akunu bench model.gguf -d 2048 -o json     behind 2048 tokens of context";
+  akunu bench model.gguf -d 2048 -o json     behind 2048 tokens of context
+  akunu bench model.gguf --peer llama-bench  beside llama.cpp, run by run in turn";
 
-/// Tokens chosen in one run while generating.
-const CHAIN: usize = 32;
+const COLUMNS: [Column; 7] = [
+    left("model", 30),
+    right("size", 10),
+    right("params", 10),
+    left("backend", 10),
+    right("threads", 7),
+    right("test", 15),
+    right("t/s", 20),
+];
+
+/// With a peer: medians, the slowest and the fastest run, and the ratio of the medians.
+const COMPARED: [Column; 7] = [
+    left("model", 30),
+    right("size", 10),
+    right("threads", 7),
+    right("test", 15),
+    right("t/s", 24),
+    right("peer t/s", 24),
+    right("ratio", 18),
+];
 
 /// Measure how fast models run
 #[derive(clap::Args)]
@@ -49,7 +76,7 @@ pub struct Arguments {
     #[arg(short = 'd', value_name = "N", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
 
-    /// Times each test is run, after one that does not count
+    /// Times each test is run, after a warm-up that does not count
     #[arg(short = 'r', value_name = "N", default_value_t = 5, value_parser = positive())]
     repetitions: u32,
 
@@ -60,6 +87,10 @@ pub struct Arguments {
     /// CPU threads [default: all cores]
     #[arg(short, long, value_name = "N", value_parser = positive())]
     threads: Option<u32>,
+
+    /// A llama-bench binary to run beside, one run of it after each of ours
+    #[arg(long, value_name = "PATH")]
+    peer: Option<PathBuf>,
 
     /// Form of the result
     #[arg(short, long, value_name = "FORM", default_value = "md")]
@@ -90,16 +121,10 @@ struct Test {
     stddev_ns: u64,
     avg_ts: f64,
     stddev_ts: f64,
+    #[serde(flatten)]
+    compared: Option<Comparison>,
     samples_ns: Vec<u64>,
     samples_ts: Vec<f64>,
-}
-
-/// What is measured.
-#[derive(Clone, Copy)]
-struct Plan {
-    prompt: usize,
-    generate: usize,
-    depth: usize,
 }
 
 /// Measures all models.
@@ -109,24 +134,24 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if models.is_empty() {
         models.push(DEFAULT_MODEL);
     }
-    let mut tests = Vec::new();
+    let columns = if arguments.peer.is_some() { COMPARED } else { COLUMNS };
     if arguments.output == Form::Md {
-        header(out)?;
+        table::header(out, &columns)?;
     }
+    let mut tests = Vec::new();
     for model in models {
-        let path = locate(model)?;
-        for test in arguments.measure(&path)? {
-            match arguments.output {
-                Form::Md => row(out, &test)?,
-                Form::Json | Form::Csv => {}
+        arguments.measure(&locate(model)?, &mut |test| {
+            if arguments.output == Form::Md {
+                table::row(out, &columns, test.cells())?;
             }
             tests.push(test);
-        }
+            Ok(())
+        })?;
     }
     match arguments.output {
         Form::Md => Ok(()),
         Form::Json => output::json(out, &tests),
-        Form::Csv => csv(out, &tests),
+        Form::Csv => table::csv(out, &tests),
     }
 }
 
@@ -140,46 +165,60 @@ impl Arguments {
         tests.flat_map(behind).collect()
     }
 
-    fn measure(&self, path: &Path) -> Result<Vec<Test>> {
+    fn measure(&self, path: &Path, done: &mut impl FnMut(Test) -> Result<()>) -> Result<()> {
         let plans = self.plans();
-        let context = plans.iter().map(|plan| plan.depth + plan.prompt + plan.generate).max().unwrap_or(1);
+        let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1);
         let file = ModelFile::open(path).map_err(akunu::Error::from)?;
         let summary = Summary::of(&file, None)?;
         let spinner = Spinner::new(&format!("loading {}", path.display()));
         let options = Options {
             backend: self.backend.clone(),
-            threads: self.threads.map(|n| n as usize),
+            threads: Some(self.threads()),
             context: Some(context),
             ..Options::default()
         };
         let model = Model::from_file(&file, &options)?;
+        let peer = self.peer.clone().map(|binary| Peer { binary });
         let mut sequence = model.sequence()?;
-        let mut tests = Vec::new();
         for plan in plans {
-            let mut samples = Vec::new();
-            for repetition in 0..=self.repetitions {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for repetition in 1..=self.repetitions {
                 spinner.set(&format!("{} {repetition}/{}", plan.name(), self.repetitions));
-                let time = time(&mut sequence, plan)?;
-                // The first run warms caches up.
-                if repetition > 0 {
-                    samples.push(time);
+                // The peer warms up before each of its runs, and what it left in the caches is not ours.
+                if repetition == 1 || peer.is_some() {
+                    plan.warm_up().time(&mut sequence)?;
+                }
+                ours.push(plan.time(&mut sequence)?);
+                if let Some(peer) = &peer {
+                    theirs.push(peer.run(path, self.threads(), plan)?);
                 }
                 if stop::asked().is_break() {
                     return Err(akunu::Error::Stopped.into());
                 }
             }
-            tests.push(self.test(&model, &summary, plan, &samples));
+            done(self.test(&model, &summary, plan, &ours, &theirs))?;
         }
         spinner.clear();
-        Ok(tests)
+        Ok(())
     }
 
-    fn test(&self, model: &Model, summary: &Summary, plan: Plan, samples: &[Duration]) -> Test {
+    fn threads(&self) -> usize {
+        let cores = || available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.map_or_else(cores, |n| n as usize)
+    }
+
+    fn test(
+        &self,
+        model: &Model,
+        summary: &Summary,
+        plan: Plan,
+        samples: &[Duration],
+        theirs: &[peer::Run],
+    ) -> Test {
         let samples_ns: Vec<u64> = samples.iter().map(|time| time.as_nanos() as u64).collect();
-        let tokens = (plan.prompt + plan.generate) as f64;
+        let tokens = plan.tokens() as f64;
         let samples_ts: Vec<f64> = samples.iter().map(|time| tokens / time.as_secs_f64()).collect();
         let nanoseconds: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64).collect();
-        let cores = || available_parallelism().map_or(1, std::num::NonZero::get);
         let dtype = summary.dtypes.iter().max_by_key(|share| share.bytes).map(|share| share.dtype.as_str());
         let parameters = crate::units::count(summary.parameters).replace(' ', "");
         Test {
@@ -189,7 +228,7 @@ impl Arguments {
             model_size: summary.dtypes.iter().map(|share| share.bytes).sum(),
             model_n_params: summary.parameters,
             n_batch: model.batch(),
-            n_threads: self.threads.map_or_else(cores, |n| n as usize),
+            n_threads: self.threads(),
             n_prompt: plan.prompt,
             n_gen: plan.generate,
             n_depth: plan.depth,
@@ -197,117 +236,43 @@ impl Arguments {
             stddev_ns: deviation(&nanoseconds) as u64,
             avg_ts: mean(&samples_ts),
             stddev_ts: deviation(&samples_ts),
+            compared: (!theirs.is_empty()).then(|| Comparison::new(&samples_ts, theirs)),
             samples_ns,
             samples_ts,
         }
     }
 }
 
-impl Plan {
-    fn name(self) -> String {
-        let test =
-            if self.prompt > 0 { format!("pp{}", self.prompt) } else { format!("tg{}", self.generate) };
-        if self.depth > 0 { format!("{test} @ d{}", self.depth) } else { test }
-    }
-}
-
-/// How long the test takes, its depth not counted.
-fn time(sequence: &mut Sequence, plan: Plan) -> Result<Duration> {
-    let tokens = arbitrary_tokens(plan.depth + plan.prompt.max(1), sequence.model().vocabulary());
-    let (before, prompt) = tokens.split_at(plan.depth);
-    sequence.reset();
-    sequence.feed(before)?;
-    let begin = Instant::now();
-    if plan.prompt > 0 {
-        sequence.prefill(prompt)?;
-    }
-    let (mut token, mut left) = (prompt[0], plan.generate);
-    while left > 0 {
-        let chosen = sequence.chain(token, left.min(CHAIN))?;
-        token = chosen[chosen.len() - 1];
-        let n = chosen.len();
-        sequence.commit(n)?;
-        left -= n;
-    }
-    Ok(begin.elapsed())
-}
-
-/// Tokens without a pattern, the same each time: the constants are Knuth's.
-fn arbitrary_tokens(n: usize, vocabulary: usize) -> Vec<u32> {
-    let mut state = 1u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) % vocabulary as u64) as u32
-    };
-    (0..n).map(|_| next()).collect()
-}
-
-fn mean(samples: &[f64]) -> f64 {
-    samples.iter().sum::<f64>() / samples.len().max(1) as f64
-}
-
-/// The deviation of a sample, as llama-bench has it.
-fn deviation(samples: &[f64]) -> f64 {
-    if samples.len() < 2 {
-        return 0.0;
-    }
-    let mean = mean(samples);
-    (samples.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (samples.len() - 1) as f64).sqrt()
-}
-
-fn header(out: &mut Out) -> Result<()> {
-    writeln!(
-        out,
-        "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>15} | {:>20} |",
-        "model", "size", "params", "backend", "threads", "test", "t/s"
-    )?;
-    let line = |n: usize| "-".repeat(n);
-    let right = |n: usize| "-".repeat(n - 1) + ":";
-    writeln!(
-        out,
-        "| {} | {} | {} | {} | {} | {} | {} |",
-        line(30),
-        right(10),
-        right(10),
-        line(10),
-        right(7),
-        right(15),
-        right(20)
-    )?;
-    Ok(out.flush()?)
-}
-
-fn row(out: &mut Out, test: &Test) -> Result<()> {
-    let plan = Plan { prompt: test.n_prompt, generate: test.n_gen, depth: test.n_depth };
-    writeln!(
-        out,
-        "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>15} | {:>20} |",
-        test.model_type,
-        format!("{:.2} MiB", test.model_size as f64 / f64::from(1 << 20)),
-        format!("{:.2} M", test.model_n_params as f64 / 1e6),
-        test.backends,
-        test.n_threads,
-        plan.name(),
-        format!("{:.2} ± {:.2}", test.avg_ts, test.stddev_ts)
-    )?;
-    Ok(out.flush()?)
-}
-
-fn csv(out: &mut Out, tests: &[Test]) -> Result<()> {
-    for (i, test) in tests.iter().enumerate() {
-        let serde_json::Value::Object(mut fields) = serde_json::to_value(test)? else { continue };
-        // A table has no room for lists.
-        fields.retain(|_, value| !value.is_array());
-        if i == 0 {
-            writeln!(out, "{}", fields.keys().cloned().collect::<Vec<_>>().join(","))?;
-        }
-        let cell = |value: &serde_json::Value| match value {
-            serde_json::Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
-            other => other.to_string(),
+impl Test {
+    /// What stands in the table's line.
+    fn cells(&self) -> Vec<String> {
+        let plan = Plan { prompt: self.n_prompt, generate: self.n_gen, depth: self.n_depth };
+        let size = format!("{:.2} MiB", self.model_size as f64 / f64::from(1 << 20));
+        let Some(compared) = &self.compared else {
+            return vec![
+                self.model_type.clone(),
+                size,
+                format!("{:.2} M", self.model_n_params as f64 / 1e6),
+                self.backends.clone(),
+                self.n_threads.to_string(),
+                plan.name(),
+                format!("{:.2} ± {:.2}", self.avg_ts, self.stddev_ts),
+            ];
         };
-        writeln!(out, "{}", fields.values().map(cell).collect::<Vec<_>>().join(","))?;
+        let spread = |median: f64, samples: &[f64]| {
+            let (low, high) = range(samples);
+            format!("{median:.2} ({low:.1}-{high:.1})")
+        };
+        vec![
+            self.model_type.clone(),
+            size,
+            self.n_threads.to_string(),
+            plan.name(),
+            spread(compared.median_ts, &self.samples_ts),
+            spread(compared.peer_median_ts, &compared.peer_samples_ts),
+            format!("{:.3} ({:.2}-{:.2})", compared.ratio, compared.ratio_min, compared.ratio_max),
+        ]
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -325,15 +290,10 @@ mod tests {
             repetitions: 1,
             backend: "auto".to_owned(),
             threads: None,
+            peer: None,
             output: Form::Md,
         };
         let names: Vec<String> = arguments.plans().into_iter().map(Plan::name).collect();
         assert_eq!(names, ["pp512", "pp512 @ d64", "tg128", "tg128 @ d64"]);
-    }
-
-    #[test]
-    fn deviations_are_those_of_a_sample() {
-        assert_eq!(deviation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), (32.0f64 / 7.0).sqrt());
-        assert_eq!(deviation(&[3.0]), 0.0);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use akunu_program::program::{Domain, Program};
 use akunu_program::select::{Sampling, select};
+use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Work};
 
 use crate::Isa;
@@ -16,7 +17,6 @@ use crate::plan::{BufferId, FEW_ROWS};
 use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
 use crate::simd::LANES;
-use crate::slots::{Row, Slots};
 use crate::step::{Attention, Step};
 use crate::weights::CpuWeights;
 
@@ -125,7 +125,7 @@ impl CpuExecutable {
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
-        let table_rows = program.weights.iter().filter(|w| w.role.lookup).map(|w| w.rows).min();
+        let slots = Slots::new(limits, &program.groups, &kv.blocks(), program.token_count());
         let machine = Machine {
             isa,
             kv,
@@ -137,7 +137,7 @@ impl CpuExecutable {
             best: Shared::new(8 * workers * limits.outputs as usize),
             ropes: program.ropes.iter().map(|r| RopeRows::new(r, limits.context as usize)).collect(),
             state: Turn::new(State {
-                slots: Slots::new(limits, &program.groups, table_rows.unwrap_or(vocabulary)),
+                slots,
                 rows: Vec::with_capacity(rows),
                 outputs: Vec::with_capacity(limits.outputs as usize),
                 blocks: Vec::with_capacity(rows),
@@ -198,10 +198,10 @@ impl Executable for CpuExecutable {
         out.tokens.clear();
         let machine = &mut self.machine;
         let state = machine.state.own();
-        state.slots.prepare(batch, work, &machine.kv, &mut state.rows)?;
+        state.slots.prepare(batch, work, &mut state.rows)?;
         for copy in batch.copies {
             // SAFETY: no worker runs.
-            unsafe { machine.kv.copy(*copy)? };
+            unsafe { machine.kv.copy(*copy) };
         }
         if state.rows.is_empty() {
             return Ok(());

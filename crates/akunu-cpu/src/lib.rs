@@ -29,7 +29,6 @@ mod plan;
 mod pool;
 mod rope;
 mod simd;
-mod slots;
 mod step;
 mod walk_rows;
 mod walk_wide;

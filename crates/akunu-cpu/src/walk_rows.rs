@@ -9,8 +9,8 @@ use crate::kernels::rows::{Add, Cap, Gate, Norm, Quantize, Rotate};
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::plan::BufferId;
-use crate::slots::Row;
 use crate::step::{Attention, Rotation, Step};
+use akunu_program::slots::Row;
 
 /// A row step's view: one worker, one row.
 pub(crate) struct RowView<'a> {

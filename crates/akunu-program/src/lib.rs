@@ -11,6 +11,7 @@
 //! | [`rope`] | rotary embeddings, every scaling folded into one table |
 //! | [`program`] | operations, values, weights |
 //! | [`select`] | how the next token is chosen, and where its noise comes from |
+//! | [`slots`] | what executables remember of each sequence, and the checks of a batch |
 //! | [`mod@reference`] | the plain f32 backend, the definition of right |
 //!
 //! ```
@@ -53,6 +54,7 @@ pub mod program;
 pub mod reference;
 pub mod rope;
 pub mod select;
+pub mod slots;
 
 pub use backend::{
     BLOCK, Backend, Batch, BlockCopy, Executable, KvStore, Limits, Outputs, Phase, SlotEdit, SlotId, Span,

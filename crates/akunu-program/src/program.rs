@@ -336,4 +336,10 @@ impl Program {
     pub fn value(&self, id: ValueId) -> Value {
         self.values[id.0 as usize]
     }
+
+    /// Tokens that can be fed: the rows of the smallest table they are looked up in.
+    pub fn token_count(&self) -> usize {
+        let tables = self.weights.iter().filter(|w| w.role.lookup).map(|w| w.rows);
+        tables.min().unwrap_or_else(|| self.value(self.logits).width)
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{BLOCK, BlockCopy, KvStore};
+use crate::backend::{BLOCK, BlockCopy, KvStore, SlotId};
 use crate::program::{CacheLayer, KvGroup};
+use crate::slots::{Row, Slots};
 use crate::{Error, Result};
 
 use super::ops::{cap, dot};
-use super::slots::{Row, Slots};
 
 pub(super) struct ReferenceKv(Vec<Group>);
 
@@ -33,38 +33,32 @@ impl ReferenceKv {
     }
 
     /// Stores the rows' keys and values.
-    pub(super) fn write(
-        &self,
-        cache: CacheLayer,
-        keys: &[f32],
-        values: &[f32],
-        rows: &[Row],
-        slots: &Slots,
-    ) -> Result<()> {
+    pub(super) fn write(&self, cache: CacheLayer, keys: &[f32], values: &[f32], rows: &[Row], slots: &Slots) {
         let group = &self.0[cache.group.0 as usize];
         let width = group.shape.kv_heads * group.shape.head_dim;
         let mut data = group.lock();
         for (row, (key, value)) in rows.iter().zip(keys.chunks_exact(width).zip(values.chunks_exact(width))) {
-            let place = slots.locate(row.slot, cache.group, row.position as usize)?;
-            let at = group.at(cache.layer, place)?;
+            let at = group.at(cache, row.slot, row.position as usize, slots);
             data[at.key..at.key + width].copy_from_slice(key);
             data[at.value..at.value + width].copy_from_slice(value);
         }
-        Ok(())
     }
 
-    pub(super) fn copy(&self, copy: BlockCopy) -> Result<()> {
+    pub(super) fn copy(&self, copy: BlockCopy) {
         let group = &self.0[copy.group.0 as usize];
-        if copy.from >= group.blocks || copy.to >= group.blocks {
-            return Err(Error::Batch(format!(
-                "copy of block {} to {} of {}",
-                copy.from, copy.to, group.blocks
-            )));
-        }
         let len = block_len(&group.shape);
         let from = copy.from as usize * len;
         group.lock().copy_within(from..from + len, copy.to as usize * len);
-        Ok(())
+    }
+
+    /// Blocks of each group.
+    pub(super) fn blocks(&self) -> Vec<u32> {
+        self.0.iter().map(|group| group.blocks).collect()
+    }
+
+    /// Whether the store was made for these groups.
+    pub(super) fn fits(&self, groups: &[KvGroup]) -> bool {
+        self.0.iter().map(|g| &g.shape).eq(groups)
     }
 
     pub(super) fn layer(&self, cache: CacheLayer, scale: f32, cap: Option<f32>) -> Attention<'_> {
@@ -89,13 +83,12 @@ impl Group {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn at(&self, layer: usize, (block, offset): (u32, usize)) -> Result<At> {
-        if block >= self.blocks {
-            return Err(Error::Batch(format!("block {block} of {}", self.blocks)));
-        }
+    /// Where a position's keys and values lie; slots have checked that there is a block for it.
+    fn at(&self, cache: CacheLayer, slot: SlotId, position: usize, slots: &Slots) -> At {
+        let block = slots.block(slot, cache.group, position) as usize;
         let width = self.shape.kv_heads * self.shape.head_dim;
-        let key = block as usize * block_len(&self.shape) + (layer * 2 * BLOCK + offset) * width;
-        Ok(At { key, value: key + BLOCK * width })
+        let key = block * block_len(&self.shape) + (cache.layer * 2 * BLOCK + position % BLOCK) * width;
+        At { key, value: key + BLOCK * width }
     }
 }
 
@@ -110,16 +103,15 @@ pub(super) struct Attention<'a> {
 
 impl Attention<'_> {
     /// `q`: `[rows][width]`, `width` a multiple of the head size; gives the same shape.
-    pub(super) fn attend(&self, q: &[f32], width: usize, rows: &[Row], slots: &Slots) -> Result<Vec<f32>> {
+    pub(super) fn attend(&self, q: &[f32], width: usize, rows: &[Row], slots: &Slots) -> Vec<f32> {
         let KvGroup { kv_heads, head_dim, window, .. } = self.group.shape;
         let heads_per_kv = width / head_dim / kv_heads;
         let mut out = Vec::with_capacity(q.len());
         for (q, row) in q.chunks_exact(width).zip(rows) {
             let end = row.position as usize + 1;
             let begin = window.map_or(0, |w| end.saturating_sub(w));
-            let places = (begin..end)
-                .map(|p| self.group.at(self.cache.layer, slots.locate(row.slot, self.cache.group, p)?))
-                .collect::<Result<Vec<At>>>()?;
+            let places: Vec<At> =
+                (begin..end).map(|p| self.group.at(self.cache, row.slot, p, slots)).collect();
             for (head, q) in q.chunks_exact(head_dim).enumerate() {
                 let shift = head / heads_per_kv * head_dim;
                 let scores: Vec<f32> = places
@@ -136,6 +128,6 @@ impl Attention<'_> {
                 }));
             }
         }
-        Ok(out)
+        out
     }
 }

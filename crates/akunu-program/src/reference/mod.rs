@@ -5,7 +5,6 @@
 
 mod kv;
 mod ops;
-mod slots;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use crate::backend::{
 };
 use crate::program::{KvGroup, Op, Program, Slice, ValueId, WeightUse};
 use crate::select::select;
+use crate::slots::{Row, Slots};
 use crate::{Error, Result};
 
 use kv::ReferenceKv;
-use slots::{Row, Slots};
 
 /// The plain f32 backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,13 +71,16 @@ impl Backend for Reference {
         kv: Arc<dyn KvStore>,
         limits: &Limits,
     ) -> Result<Box<dyn Executable>> {
+        let kv: Arc<ReferenceKv> = own(kv, "KV store")?;
+        if !kv.fits(&program.groups) {
+            return Err(Error::Batch("the KV store was made for other groups".into()));
+        }
         Ok(Box::new(ReferenceExecutable {
             program: program.clone(),
             weights: own(weights, "weights")?,
-            slots: Slots::new(limits, program.groups.len()),
-            kv: own(kv, "KV store")?,
+            slots: Slots::new(limits, &program.groups, &kv.blocks(), program.token_count()),
+            kv,
             values: vec![Vec::new(); program.values.len()],
-            limits: *limits,
         }))
     }
 }
@@ -95,17 +97,15 @@ struct ReferenceExecutable {
     slots: Slots,
     /// The contents of each value: `[rows][width]`, routes as (index, weight) pairs.
     values: Vec<Vec<f32>>,
-    limits: Limits,
 }
 
 impl Executable for ReferenceExecutable {
     fn run(&mut self, batch: &Batch<'_>, work: Work, stop: &StopFlag, out: &mut Outputs) -> Result<()> {
         out.logits.clear();
         out.tokens.clear();
-        let mut rows = self.slots.prepare(batch, work, &self.limits)?;
-        for copy in batch.copies {
-            self.kv.copy(*copy)?;
-        }
+        let mut rows = Vec::new();
+        self.slots.prepare(batch, work, &mut rows)?;
+        batch.copies.iter().for_each(|copy| self.kv.copy(*copy));
         match work {
             Work::Forward => {
                 self.forward(&rows, batch.outputs, stop)?;
@@ -137,7 +137,8 @@ impl ReferenceExecutable {
         let program = std::mem::take(&mut self.program.body);
         let result = program.iter().try_for_each(|op| {
             stop.check()?;
-            self.execute(op, rows, outputs)
+            self.execute(op, rows, outputs);
+            Ok(())
         });
         self.program.body = program;
         result
@@ -169,10 +170,10 @@ impl ReferenceExecutable {
         self.values[id.0 as usize] = value;
     }
 
-    fn execute(&mut self, op: &Op, rows: &[Row], outputs: &[u32]) -> Result<()> {
+    fn execute(&mut self, op: &Op, rows: &[Row], outputs: &[u32]) {
         match op {
             Op::Embed { table, scale, out } => {
-                let value = ops::embed(self.weights.rows(*table), self.width(*out), *scale, rows)?;
+                let value = ops::embed(self.weights.rows(*table), self.width(*out), *scale, rows);
                 self.write(*out, value);
             }
             Op::Norm { x, kind, eps, weight, bias, groups, out } => {
@@ -200,12 +201,12 @@ impl ReferenceExecutable {
                     value
                 };
                 let (query, key) = (rotate(*q), rotate(*k));
-                self.kv.write(*cache, &key, self.read(*v), rows, &self.slots)?;
+                self.kv.write(*cache, &key, self.read(*v), rows, &self.slots);
                 self.write(*out, query);
             }
             Op::Attend { q, cache, scale, cap, out } => {
                 let attention = self.kv.layer(*cache, *scale, *cap);
-                let value = attention.attend(self.read(*q), self.width(*q), rows, &self.slots)?;
+                let value = attention.attend(self.read(*q), self.width(*q), rows, &self.slots);
                 drop(attention);
                 self.write(*out, value);
             }
@@ -243,6 +244,5 @@ impl ReferenceExecutable {
                 self.write(*out, value);
             }
         }
-        Ok(())
     }
 }

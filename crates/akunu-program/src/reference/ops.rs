@@ -2,25 +2,11 @@
 
 use crate::program::{Activation, NormKind};
 use crate::rope::{RopeLayout, RopeTable};
-use crate::{Error, Result};
-
-use super::slots::Row;
+use crate::slots::Row;
 
 /// Looks up one row of the table per token.
-pub(super) fn embed(table: &[f32], width: usize, scale: f32, rows: &[Row]) -> Result<Vec<f32>> {
-    let mut out = Vec::with_capacity(rows.len() * width);
-    for row in rows {
-        let at = row.token as usize * width;
-        let Some(found) = table.get(at..at + width) else {
-            return Err(Error::Batch(format!(
-                "token {} is not in the vocabulary of {}",
-                row.token,
-                table.len() / width
-            )));
-        };
-        out.extend(found.iter().map(|x| scale * x));
-    }
-    Ok(out)
+pub(super) fn embed(table: &[f32], width: usize, scale: f32, rows: &[Row]) -> Vec<f32> {
+    rows.iter().flat_map(|row| &table[row.token as usize * width..][..width]).map(|x| scale * x).collect()
 }
 
 /// Normalises every `width` consecutive elements.

@@ -1,0 +1,290 @@
+//! What an executable remembers of each sequence, and the checks a batch must pass before anything is computed: for
+//! backends that keep their slots on the host.
+
+use crate::backend::{BLOCK, Batch, BlockCopy, Limits, Phase, SlotEdit, SlotId, Work};
+use crate::program::{GroupId, KvGroup};
+use crate::select::Sampling;
+use crate::{Error, Result};
+
+/// Stands for a block that was never set.
+const NO_BLOCK: u32 = u32::MAX;
+
+/// One row of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its sequence.
+    pub slot: SlotId,
+    /// Its position in the sequence.
+    pub position: u32,
+    /// The token fed.
+    pub token: u32,
+    /// Which kernels it may use.
+    pub phase: Phase,
+}
+
+/// One sequence.
+#[derive(Debug)]
+pub struct Slot {
+    /// `[position]`, as far as they were fed or set.
+    pub tokens: Vec<u32>,
+    /// How its tokens are chosen.
+    pub sampling: Sampling,
+    /// `[group][position / BLOCK]`.
+    tables: Vec<Vec<u32>>,
+}
+
+/// All sequences of an executable.
+#[derive(Debug)]
+pub struct Slots {
+    slots: Vec<Slot>,
+    limits: Limits,
+    groups: Vec<Group>,
+    vocabulary: u32,
+}
+
+/// What must be known of a KV group.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    window: Option<usize>,
+    /// Blocks its store has.
+    blocks: u32,
+}
+
+impl Slots {
+    /// Empty slots over a store with `blocks[g]` blocks in group `g`. Tokens are numbered below `vocabulary`.
+    pub fn new(limits: &Limits, groups: &[KvGroup], blocks: &[u32], vocabulary: usize) -> Slots {
+        let entries = (limits.context as usize).div_ceil(BLOCK);
+        let slot = || Slot {
+            tokens: vec![0; limits.context as usize],
+            sampling: Sampling::GREEDY,
+            tables: vec![vec![NO_BLOCK; entries]; groups.len()],
+        };
+        let group = |(group, &blocks): (&KvGroup, &u32)| Group { window: group.window, blocks };
+        Slots {
+            slots: (0..limits.slots).map(|_| slot()).collect(),
+            limits: *limits,
+            groups: groups.iter().zip(blocks).map(group).collect(),
+            vocabulary: vocabulary as u32,
+        }
+    }
+
+    /// One of them; batches that were [prepared](Self::prepare) name no others.
+    pub fn slot(&self, id: SlotId) -> &Slot {
+        &self.slots[id.0 as usize]
+    }
+
+    /// Notes the token of a row that a chain goes on with.
+    pub fn set_token(&mut self, row: Row) {
+        if let Some(token) = self.slots[row.slot.0 as usize].tokens.get_mut(row.position as usize) {
+            *token = row.token;
+        }
+    }
+
+    /// The block that holds a position; it was checked to be there.
+    pub fn block(&self, slot: SlotId, group: GroupId, position: usize) -> u32 {
+        self.slots[slot.0 as usize].tables[group.0 as usize][position / BLOCK]
+    }
+
+    /// Checks the batch, makes its edits and lists its rows. Allocates nothing beyond what the edits and rows need.
+    pub fn prepare(&mut self, batch: &Batch<'_>, work: Work, rows: &mut Vec<Row>) -> Result<()> {
+        for edit in batch.edits {
+            self.edit(edit)?;
+        }
+        for &BlockCopy { group, from, to } in batch.copies {
+            self.check_block(group, from)?;
+            self.check_block(group, to)?;
+        }
+        let total = self.check_sizes(batch, work)?;
+        let ahead = if let Work::Chain(n) = work { n.saturating_sub(1) } else { 0 };
+        rows.clear();
+        for span in batch.spans {
+            if span.slot.0 as usize >= self.slots.len() {
+                return bad(format!("slot {} of {}", span.slot.0, self.slots.len()));
+            }
+            let end = u64::from(span.start) + u64::from(span.rows) + u64::from(ahead);
+            if end > u64::from(self.limits.context) {
+                return bad(format!("position {end} is beyond the context of {}", self.limits.context));
+            }
+            self.check_blocks(span.slot, span.start as usize, end as usize)?;
+            for position in span.start..span.start + span.rows {
+                let token = batch.tokens[rows.len()];
+                if token >= self.vocabulary {
+                    return bad(format!("token {token} is not in the vocabulary of {}", self.vocabulary));
+                }
+                rows.push(Row { slot: span.slot, position, token, phase: span.phase });
+            }
+        }
+        debug_assert_eq!(rows.len(), total);
+        rows.iter().for_each(|row| self.set_token(*row));
+        Ok(())
+    }
+
+    fn check_sizes(&self, batch: &Batch<'_>, work: Work) -> Result<usize> {
+        let limits = &self.limits;
+        let total: usize = batch.spans.iter().map(|s| s.rows as usize).sum();
+        if total != batch.tokens.len() || total > limits.rows as usize {
+            return bad(format!("{total} rows, {} tokens, limit {}", batch.tokens.len(), limits.rows));
+        }
+        let ascending = batch.outputs.is_sorted_by(|a, b| a < b);
+        if !ascending || batch.outputs.last().is_some_and(|&o| o as usize >= total) {
+            return bad("outputs must be ascending row numbers".into());
+        }
+        if batch.outputs.len() > limits.outputs as usize {
+            return bad(format!("{} outputs, limit {}", batch.outputs.len(), limits.outputs));
+        }
+        if let Work::Chain(n) = work
+            && (batch.spans.iter().any(|s| s.rows != 1) || batch.outputs.len() != total)
+        {
+            return bad(format!("a chain of {n} needs spans of one row, all of them outputs"));
+        }
+        Ok(total)
+    }
+
+    /// Whether every position that rows `start..end` see has a block.
+    fn check_blocks(&self, slot: SlotId, start: usize, end: usize) -> Result<()> {
+        if start == end {
+            return Ok(());
+        }
+        for (i, (table, group)) in self.slot(slot).tables.iter().zip(&self.groups).enumerate() {
+            let begin = group.window.map_or(0, |w| (start + 1).saturating_sub(w));
+            let seen = begin / BLOCK..(end - 1) / BLOCK + 1;
+            for (index, &block) in seen.clone().zip(&table[seen]) {
+                if block == NO_BLOCK {
+                    let position = index * BLOCK;
+                    return bad(format!("slot {} has no block for position {position} in group {i}", slot.0));
+                }
+                self.check_block(GroupId(i as u32), block)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, group: GroupId, block: u32) -> Result<()> {
+        match self.groups.get(group.0 as usize) {
+            None => bad(format!("group {} of {}", group.0, self.groups.len())),
+            Some(&Group { blocks, .. }) if block >= blocks => {
+                bad(format!("block {block} of {blocks} in group {}", group.0))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn edit(&mut self, edit: &SlotEdit<'_>) -> Result<()> {
+        let (SlotEdit::Blocks { slot, .. } | SlotEdit::Tokens { slot, .. } | SlotEdit::Sampling { slot, .. }) =
+            edit;
+        let count = self.slots.len();
+        let Some(state) = self.slots.get_mut(slot.0 as usize) else {
+            return bad(format!("slot {} of {count}", slot.0));
+        };
+        let beyond = || Error::Batch(format!("an edit of slot {} reaches beyond its context", slot.0));
+        match edit {
+            SlotEdit::Blocks { group, first, blocks, .. } => {
+                let table = state.tables.get_mut(group.0 as usize).ok_or_else(beyond)?;
+                let first = *first as usize;
+                table.get_mut(first..first + blocks.len()).ok_or_else(beyond)?.copy_from_slice(blocks);
+            }
+            SlotEdit::Tokens { at, tokens, .. } => {
+                let at = *at as usize;
+                state.tokens.get_mut(at..at + tokens.len()).ok_or_else(beyond)?.copy_from_slice(tokens);
+            }
+            SlotEdit::Sampling { sampling, .. } => state.sampling = sampling.clone(),
+        }
+        Ok(())
+    }
+}
+
+fn bad<T>(problem: String) -> Result<T> {
+    Err(Error::Batch(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Span;
+
+    const LIMITS: Limits = Limits { slots: 2, rows: 8, outputs: 2, context: 200 };
+
+    fn slots() -> Slots {
+        let whole = KvGroup { layers: 1, kv_heads: 1, head_dim: 4, window: None };
+        let window = KvGroup { window: Some(70), ..whole.clone() };
+        let mut slots = Slots::new(&LIMITS, &[whole, window], &[4, 2], 50);
+        for (group, first, blocks) in [(0, 0, [3, 1]), (1, 1, [0, 1])] {
+            let edit = SlotEdit::Blocks { slot: SlotId(1), group: GroupId(group), first, blocks: &blocks };
+            slots.prepare(&Batch { edits: &[edit], ..Batch::default() }, Work::Forward, &mut vec![]).unwrap();
+        }
+        slots
+    }
+
+    fn span(slot: u32, start: u32, rows: u32) -> Span {
+        Span { slot: SlotId(slot), start, rows, phase: Phase::Decode }
+    }
+
+    fn refused(batch: &Batch<'_>, work: Work, named: &str) {
+        let problem = slots().prepare(batch, work, &mut Vec::new()).unwrap_err().to_string();
+        assert!(problem.contains(named), "{problem:?} does not say {named:?}");
+    }
+
+    fn rows_refused(span: Span, outputs: &[u32], work: Work, named: &str) {
+        let tokens = vec![0; span.rows as usize];
+        refused(&Batch { spans: &[span], tokens: &tokens, outputs, ..Batch::default() }, work, named);
+    }
+
+    fn copy_refused(group: u32, to: u32, named: &str) {
+        let copies = [BlockCopy { group: GroupId(group), from: 0, to }];
+        refused(&Batch { copies: &copies, ..Batch::default() }, Work::Forward, named);
+    }
+
+    #[test]
+    fn a_batch_becomes_rows_in_the_order_of_its_spans() {
+        let mut slots = slots();
+        let mut rows = Vec::new();
+        let batch = Batch { spans: &[span(1, 126, 2)], tokens: &[7, 9], outputs: &[1], ..Batch::default() };
+        // The second group has nothing before position 64, and rows from 126 on see back to 57.
+        assert!(slots.prepare(&batch, Work::Step, &mut rows).is_err());
+        let edit = SlotEdit::Blocks { slot: SlotId(1), group: GroupId(1), first: 0, blocks: &[1] };
+        slots.prepare(&Batch { edits: &[edit], ..batch }, Work::Step, &mut rows).unwrap();
+        let row = |position, token| Row { slot: SlotId(1), position, token, phase: Phase::Decode };
+        assert_eq!(rows, [row(126, 7), row(127, 9)]);
+        assert_eq!(slots.slot(SlotId(1)).tokens[126..128], [7, 9]);
+        assert_eq!(slots.block(SlotId(1), GroupId(0), 127), 1);
+    }
+
+    #[test]
+    fn what_a_batch_gets_wrong_is_named() {
+        let one = Batch { spans: &[span(1, 0, 1)], ..Batch::default() };
+        refused(&one, Work::Forward, "1 rows, 0 tokens");
+        rows_refused(span(1, 0, 9), &[], Work::Forward, "9 rows, 9 tokens, limit 8");
+        rows_refused(span(1, 0, 1), &[1], Work::Step, "ascending row numbers");
+        rows_refused(span(1, 0, 3), &[0, 1, 2], Work::Step, "3 outputs, limit 2");
+        rows_refused(span(1, 0, 1), &[], Work::Chain(3), "a chain of 3");
+        rows_refused(span(2, 0, 1), &[], Work::Forward, "slot 2 of 2");
+        rows_refused(span(1, 200, 1), &[], Work::Forward, "context of 200");
+        rows_refused(span(0, 0, 1), &[], Work::Forward, "no block for position 0 in group 0");
+        rows_refused(span(1, 130, 1), &[], Work::Forward, "no block for position 128 in group 0");
+        copy_refused(1, 2, "block 2 of 2 in group 1");
+        copy_refused(2, 0, "group 2 of 2");
+    }
+
+    #[test]
+    fn a_token_beyond_the_vocabulary_is_refused() {
+        let mut slots = slots();
+        let edit = SlotEdit::Blocks { slot: SlotId(1), group: GroupId(1), first: 0, blocks: &[1] };
+        let batch = Batch { edits: &[edit], spans: &[span(1, 0, 1)], tokens: &[50], ..Batch::default() };
+        let error = slots.prepare(&batch, Work::Forward, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("token 50 is not in the vocabulary of 50"), "{error}");
+    }
+
+    #[test]
+    fn edits_cannot_reach_beyond_the_context() {
+        let mut slots = slots();
+        let mut edit =
+            |edit| slots.prepare(&Batch { edits: &[edit], ..Batch::default() }, Work::Forward, &mut vec![]);
+        let slot = SlotId(0);
+        assert!(edit(SlotEdit::Tokens { slot, at: 199, tokens: &[1] }).is_ok());
+        assert!(edit(SlotEdit::Tokens { slot, at: 199, tokens: &[1, 2] }).is_err());
+        assert!(edit(SlotEdit::Blocks { slot, group: GroupId(0), first: 3, blocks: &[1] }).is_ok());
+        assert!(edit(SlotEdit::Blocks { slot, group: GroupId(0), first: 4, blocks: &[1] }).is_err());
+        assert!(edit(SlotEdit::Blocks { slot, group: GroupId(9), first: 0, blocks: &[1] }).is_err());
+        assert!(edit(SlotEdit::Sampling { slot: SlotId(2), sampling: Sampling::GREEDY }).is_err());
+    }
+}

@@ -8,7 +8,7 @@ use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
 use akunu_program::program::GroupId;
 use akunu_program::{
-    BLOCK, Backend, Batch, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work, build,
+    BLOCK, Backend, Batch, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work, build,
 };
 
 /// Tokens decoded without returning to the host.
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpu = Cpu::new(threads as usize)?;
     let weights = cpu.load(&file, &program.weights)?;
     let blocks = context / BLOCK as u32;
-    let kv = cpu.kv(&program.groups, &vec![blocks; program.groups.len()])?;
+    let kv = cpu.kv(&program.groups, &vec![blocks; program.groups.len()], KvType::F16)?;
     let limits = Limits { slots: 1, rows: 512, outputs: 1, context };
     let mut executable = cpu.compile(&program, weights, kv, &limits)?;
     println!("{}: loaded in {:.0} ms", cpu.isa(), begin.elapsed().as_secs_f64() * 1e3);

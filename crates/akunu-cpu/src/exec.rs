@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use akunu_program::program::{Domain, Program};
+use akunu_program::program::{CacheLayer, Domain, GroupId, KvGroup, Program};
 use akunu_program::select::{Sampling, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Work};
@@ -53,6 +53,8 @@ pub(crate) struct Machine {
     /// `[output][worker]`: the largest logit and its index.
     best: Shared,
     pub(crate) ropes: Vec<RopeRows>,
+    /// `[group][layer]`: the rope of its keys.
+    layer_ropes: Vec<Vec<Option<usize>>>,
     /// Written by worker 0 alone, between barriers.
     pub(crate) state: Turn<State>,
     vocabulary: usize,
@@ -126,6 +128,10 @@ impl CpuExecutable {
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
         let slots = Slots::new(limits, &program.groups, &kv.blocks(), program.token_count());
+        let layer_ropes = |(group, shape): (usize, &KvGroup)| {
+            let layer = |layer| CacheLayer { group: GroupId(group as u32), layer };
+            (0..shape.layers).map(|l| program.rope_of(layer(l)).map(|rope| rope.0 as usize)).collect()
+        };
         let machine = Machine {
             isa,
             kv,
@@ -136,6 +142,7 @@ impl CpuExecutable {
             scratch: (0..workers).map(|_| scratch()).collect(),
             best: Shared::new(8 * workers * limits.outputs as usize),
             ropes: program.ropes.iter().map(|r| RopeRows::new(r, limits.context as usize)).collect(),
+            layer_ropes: program.groups.iter().enumerate().map(layer_ropes).collect(),
             state: Turn::new(State {
                 slots,
                 rows: Vec::with_capacity(rows),
@@ -202,6 +209,13 @@ impl Executable for CpuExecutable {
         for copy in batch.copies {
             // SAFETY: no worker runs.
             unsafe { machine.kv.copy(*copy) };
+        }
+        for shift in batch.shifts {
+            let rope_of = |cache: CacheLayer| {
+                machine.layer_ropes[cache.group.0 as usize][cache.layer].map(|rope| &machine.ropes[rope])
+            };
+            // SAFETY: no worker runs.
+            unsafe { machine.kv.shift(*shift, rope_of, machine.isa) };
         }
         if state.rows.is_empty() {
             return Ok(());

@@ -38,7 +38,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use akunu_program::program::{KvGroup, Program, WeightUse};
-use akunu_program::{Backend, Executable, KvStore, Limits, TensorSource, Weights};
+use akunu_program::{Backend, Executable, KvStore, KvType, Limits, TensorSource, Weights};
 
 pub use error::Error;
 pub use isa::{ISA_VARIABLE, Isa};
@@ -86,8 +86,13 @@ impl Backend for Cpu {
         Ok(CpuWeights::load(source, uses, &self.pool)?)
     }
 
-    fn kv(&self, groups: &[KvGroup], blocks: &[u32]) -> akunu_program::Result<Arc<dyn KvStore>> {
-        Ok(Arc::new(CpuKv::new(groups, blocks)?))
+    fn kv(
+        &self,
+        groups: &[KvGroup],
+        blocks: &[u32],
+        kind: KvType,
+    ) -> akunu_program::Result<Arc<dyn KvStore>> {
+        Ok(Arc::new(CpuKv::new(groups, blocks, kind)?))
     }
 
     fn compile(

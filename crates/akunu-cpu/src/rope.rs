@@ -43,6 +43,12 @@ impl RopeRows {
         }
     }
 
+    /// Cosines and sines that move what was rotated before by so many positions; magnitudes stay.
+    pub(crate) fn turn(&self, by: i32) -> (Vec<f32>, Vec<f32>) {
+        let angles = self.frequencies.iter().map(|frequency| f64::from(by) * f64::from(*frequency));
+        angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip()
+    }
+
     /// Cosines and sines of a prepared position.
     pub(crate) fn row(&self, position: usize) -> (&[f32], &[f32]) {
         let pairs = self.frequencies.len();

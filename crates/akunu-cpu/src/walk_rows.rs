@@ -3,7 +3,8 @@
 use akunu_program::Phase;
 
 use crate::exec::{Machine, PART, State};
-use crate::kernels::attention::{Merge, Remember};
+use crate::kernels::attention::Merge;
+use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
 use crate::kernels::rows::{Add, Cap, Gate, Norm, Quantize, Rotate};
 use crate::kv::padded;
@@ -122,13 +123,15 @@ impl<'a> RowView<'a> {
         let position = row.position as usize;
         let block = self.state.slots.block(row.slot, r.cache.group, position);
         let columns = head * r.head_dim..(head + 1) * r.head_dim;
-        self.machine.isa.run(Remember {
-            key: &self.read::<f32>(r.k_out)[columns.clone()],
-            value: &self.read::<f32>(r.v)[columns],
-            tile: self.machine.kv.tile_start(r.cache, block, head),
-            dim: padded(r.head_dim),
-            position: position % akunu_program::BLOCK,
-        });
+        for (from, order) in [(r.k_out, Order::Keys), (r.v, Order::Values)] {
+            self.machine.isa.run(Remember {
+                x: &self.read::<f32>(from)[columns.clone()],
+                plane: self.machine.kv.plane(r.cache, block, head, order),
+                order,
+                dim: padded(r.head_dim),
+                position: position % akunu_program::BLOCK,
+            });
+        }
     }
 
     /// Joins the parts of the context that were attended to apart; only redundant runs have such.

@@ -9,7 +9,7 @@ use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
 use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Cap, Gate};
-use crate::kv::padded;
+use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
 use crate::pack::{Form, TILE};
 use crate::plan::BufferId;
@@ -245,17 +245,17 @@ impl Machine {
             }
             let number = state.slots.block(slot, a.cache.group, base);
             // SAFETY: what the rows see was written before the last barrier, or by this worker.
-            let (keys, values) = unsafe { self.kv.tile(a.cache, number, head) };
-            self.isa.run(AttendBlock {
-                keys,
-                values,
-                dim: padded(a.head_dim),
-                queries,
-                visible,
-                scale: a.scale,
-                cap: a.cap,
-                state: states,
-            });
+            let tile = unsafe { self.kv.tile(a.cache, number, head) };
+            let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
+            let state = &mut *states;
+            match tile {
+                AnyTile::Half(tile) => {
+                    self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state });
+                }
+                AnyTile::Byte(tile) => {
+                    self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state });
+                }
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use akunu_format::{ModelFile, Tensor};
 
 use crate::program::{GroupId, KvGroup, Program, WeightUse};
 use crate::select::Sampling;
-use crate::{Error, Result};
+use crate::{Error, KvType, Result};
 
 /// Positions in a block of the KV cache.
 pub const BLOCK: usize = 64;
@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync {
     fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> Result<Arc<dyn Weights>>;
 
     /// Reserves `blocks[g]` blocks for each group `g`.
-    fn kv(&self, groups: &[KvGroup], blocks: &[u32]) -> Result<Arc<dyn KvStore>>;
+    fn kv(&self, groups: &[KvGroup], blocks: &[u32], kind: KvType) -> Result<Arc<dyn KvStore>>;
 
     /// Turns a program into the backend's own command list and plans all its buffers.
     fn compile(
@@ -103,6 +103,8 @@ pub struct Batch<'a> {
     pub edits: &'a [SlotEdit<'a>],
     /// Blocks to copy, after the edits and before the rows.
     pub copies: &'a [BlockCopy],
+    /// Blocks whose keys move to other positions, after the copies and before the rows.
+    pub shifts: &'a [KeyShift],
     /// The rows, span after span.
     pub spans: &'a [Span],
     /// One token for each row of the spans.
@@ -152,6 +154,18 @@ pub struct BlockCopy {
     pub from: u32,
     /// The destination.
     pub to: u32,
+}
+
+/// Rotates the keys of a block, all layers of its group, so that they stand `by` positions further on (or back, if
+/// negative): for a table entry that moves because blocks before it were dropped. Values have no positions and stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyShift {
+    /// The group.
+    pub group: GroupId,
+    /// The block, which no other sequence holds.
+    pub block: u32,
+    /// Positions.
+    pub by: i32,
 }
 
 /// How far a run goes.

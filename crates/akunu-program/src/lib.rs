@@ -25,7 +25,7 @@
 //!
 //! // One sequence of up to 64 positions: one block in the only KV group.
 //! let weights = Reference.load(&file, &program.weights)?;
-//! let kv = Reference.kv(&program.groups, &[1])?;
+//! let kv = Reference.kv(&program.groups, &[1], KvType::F16)?;
 //! let limits = Limits { slots: 1, rows: 8, outputs: 1, context: 64 };
 //! let mut executable = Reference.compile(&program, weights, kv, &limits)?;
 //!
@@ -50,6 +50,7 @@ mod builder;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+mod kv_type;
 pub mod program;
 pub mod reference;
 pub mod rope;
@@ -57,8 +58,9 @@ pub mod select;
 pub mod slots;
 
 pub use backend::{
-    BLOCK, Backend, Batch, BlockCopy, Executable, KvStore, Limits, Outputs, Phase, SlotEdit, SlotId, Span,
-    StopFlag, TensorSource, Weights, Work,
+    BLOCK, Backend, Batch, BlockCopy, Executable, KeyShift, KvStore, Limits, Outputs, Phase, SlotEdit,
+    SlotId, Span, StopFlag, TensorSource, Weights, Work,
 };
 pub use builder::build;
 pub use error::{Error, Result};
+pub use kv_type::{KV_GROUP, KvType, round_to_q8};

@@ -337,6 +337,14 @@ impl Program {
         self.values[id.0 as usize]
     }
 
+    /// The rotation of the keys in one layer of a group.
+    pub fn rope_of(&self, layer: CacheLayer) -> Option<RopeId> {
+        self.body.iter().find_map(|op| match op {
+            Op::RopeKv { rope, cache, .. } if *cache == layer => *rope,
+            _ => None,
+        })
+    }
+
     /// Tokens that can be fed: the rows of the smallest table they are looked up in.
     pub fn token_count(&self) -> usize {
         let tables = self.weights.iter().filter(|w| w.role.lookup).map(|w| w.rows);

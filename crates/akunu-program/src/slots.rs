@@ -1,7 +1,7 @@
 //! What an executable remembers of each sequence, and the checks a batch must pass before anything is computed: for
 //! backends that keep their slots on the host.
 
-use crate::backend::{BLOCK, Batch, BlockCopy, Limits, Phase, SlotEdit, SlotId, Work};
+use crate::backend::{BLOCK, Batch, BlockCopy, KeyShift, Limits, Phase, SlotEdit, SlotId, Work};
 use crate::program::{GroupId, KvGroup};
 use crate::select::Sampling;
 use crate::{Error, Result};
@@ -93,6 +93,9 @@ impl Slots {
         for &BlockCopy { group, from, to } in batch.copies {
             self.check_block(group, from)?;
             self.check_block(group, to)?;
+        }
+        for &KeyShift { group, block, .. } in batch.shifts {
+            self.check_block(group, block)?;
         }
         let total = self.check_sizes(batch, work)?;
         let ahead = if let Work::Chain(n) = work { n.saturating_sub(1) } else { 0 };
@@ -263,6 +266,8 @@ mod tests {
         rows_refused(span(1, 130, 1), &[], Work::Forward, "no block for position 128 in group 0");
         copy_refused(1, 2, "block 2 of 2 in group 1");
         copy_refused(2, 0, "group 2 of 2");
+        let shifts = [KeyShift { group: GroupId(0), block: 4, by: -64 }];
+        refused(&Batch { shifts: &shifts, ..Batch::default() }, Work::Forward, "block 4 of 4 in group 0");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Model {
         let program = build(&architecture, &names, file, context)?;
         let weights = backend.load(file, &program.weights)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
-        let kv = backend.kv(&program.groups, &sizes)?;
+        let kv = backend.kv(&program.groups, &sizes, akunu_program::KvType::F16)?;
         let outputs = options.outputs.min(batch);
         let limits = Limits {
             slots: options.sequences as u32,

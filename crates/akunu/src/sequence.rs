@@ -297,7 +297,8 @@ impl Sequence {
         if self.sampling_changed {
             edits.push(SlotEdit::Sampling { slot: self.slot, sampling: self.sampling.clone() });
         }
-        let batch = Batch { edits: &edits, copies: self.tables.copies(), spans, tokens, outputs };
+        let batch =
+            Batch { edits: &edits, copies: self.tables.copies(), shifts: &[], spans, tokens, outputs };
         let result = engine.executable.run(&batch, work, &self.stop, &mut self.out);
         if matches!(result, Ok(()) | Err(akunu_program::Error::Stopped)) {
             // Edits and copies come before anything a stop can end.

@@ -4,12 +4,11 @@
 //! it is read and converted once for several of them. What a query gets does not depend on its neighbours: positions it
 //! may not see have weight zero, and blocks are visited in the order of their positions.
 
-use akunu_program::BLOCK;
+use akunu_program::{BLOCK, KV_GROUP};
 
 use crate::simd::{Kernel, LANES, Simd};
 
-/// Vectors of positions in a block.
-const SUBTILES: usize = BLOCK / LANES;
+use super::cache::{SUBTILES, Tile};
 
 /// Queries worked on together at most.
 const QUERIES: usize = 4;
@@ -32,11 +31,9 @@ pub(crate) fn clear(state: &mut [f32]) {
 }
 
 /// Adds one block to the state of some queries.
-pub(crate) struct AttendBlock<'a> {
-    /// F16: `[position / 16][dim][position % 16]`.
-    pub(crate) keys: &'a [u16],
-    /// F16: `[position][dim]`.
-    pub(crate) values: &'a [u16],
+pub(crate) struct AttendBlock<'a, T> {
+    /// Keys and values, of heads of `dim` elements.
+    pub(crate) tile: T,
     /// A multiple of the vector length.
     pub(crate) dim: usize,
     /// `[query][dim]`.
@@ -49,7 +46,7 @@ pub(crate) struct AttendBlock<'a> {
     pub(crate) state: &'a mut [f32],
 }
 
-impl Kernel for AttendBlock<'_> {
+impl<T: Tile> Kernel for AttendBlock<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let mut first = 0;
@@ -65,7 +62,7 @@ impl Kernel for AttendBlock<'_> {
     }
 }
 
-impl AttendBlock<'_> {
+impl<T: Tile> AttendBlock<'_, T> {
     #[inline(always)]
     fn together<S: Simd, const Q: usize>(&mut self, first: usize) {
         let dim = self.dim;
@@ -91,17 +88,19 @@ impl AttendBlock<'_> {
     #[inline(always)]
     fn scores<S: Simd, const Q: usize>(&self, queries: &[f32]) -> [[f32; BLOCK]; Q] {
         let dim = self.dim;
-        let keys = &self.keys.as_chunks::<LANES>().0[..SUBTILES * dim];
         let mut sums = [[S::splat(0.0); SUBTILES]; Q];
-        for d in 0..dim {
-            // SAFETY: `keys` holds `SUBTILES · dim` vectors and `queries` `Q · dim` numbers.
-            let keys: [S::F; SUBTILES] =
-                std::array::from_fn(|i| S::load_f16(unsafe { keys.get_unchecked(i * dim + d) }));
-            for (q, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
-                for i in 0..SUBTILES {
-                    sums[i] = S::fma(keys[i], x, sums[i]);
+        for group in 0..dim.div_ceil(KV_GROUP) {
+            let scales = self.tile.key_scales::<S>(group);
+            for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
+                // SAFETY: the tile's heads have `dim` elements.
+                let keys: [S::F; SUBTILES] =
+                    std::array::from_fn(|i| unsafe { self.tile.key::<S>(i, d, dim, scales[i]) });
+                for (q, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: `queries` holds `Q · dim` numbers.
+                    let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+                    for i in 0..SUBTILES {
+                        sums[i] = S::fma(keys[i], x, sums[i]);
+                    }
                 }
             }
         }
@@ -150,7 +149,10 @@ impl AttendBlock<'_> {
         column: usize,
     ) {
         let vectors = self.dim / LANES;
-        let values = &self.values.as_chunks::<LANES>().0[..BLOCK * vectors];
+        let scales: [[f32; BLOCK]; C] = std::array::from_fn(|c| {
+            let dim = (column + c) * LANES;
+            if T::SCALED { self.tile.value_scales::<S>(dim / KV_GROUP) } else { [1.0; BLOCK] }
+        });
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums: [[S::F; C]; Q] =
@@ -158,9 +160,10 @@ impl AttendBlock<'_> {
         #[allow(clippy::needless_range_loop)] // positions also number the values
         for position in begin..end {
             let values: [S::F; C] = std::array::from_fn(|c| {
-                // SAFETY: `values` holds `BLOCK · vectors` vectors, `position` is below `BLOCK` and `column + c` below
-                // `vectors`.
-                S::load_f16(unsafe { values.get_unchecked(position * vectors + column + c) })
+                // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
+                // below `vectors`.
+                let value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
+                if T::SCALED { S::mul(value, S::splat(scales[c][position])) } else { value }
             });
             for q in 0..Q {
                 let weight = S::splat(weights[q][position]);
@@ -235,50 +238,6 @@ impl Kernel for Merge<'_> {
         }
         for out in self.out {
             *out /= total;
-        }
-    }
-}
-
-/// Writes the key and value of one head at one position.
-pub(crate) struct Remember<'a> {
-    pub(crate) key: &'a [f32],
-    pub(crate) value: &'a [f32],
-    /// Where the head's tile begins: keys as in [`AttendBlock`], then values.
-    pub(crate) tile: *mut u16,
-    /// Padded; not less than the key's length.
-    pub(crate) dim: usize,
-    /// Within the block.
-    pub(crate) position: usize,
-}
-
-impl Kernel for Remember<'_> {
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let (subtile, lane) = (self.position / LANES, self.position % LANES);
-        // SAFETY: the tile has `BLOCK · dim` keys and as many values; the executor lets one worker write a position, and
-        // nobody read it meanwhile.
-        unsafe {
-            to_f16::<S>(self.key, self.tile.add(subtile * self.dim * LANES + lane), LANES);
-            to_f16::<S>(self.value, self.tile.add((BLOCK + self.position) * self.dim), 1);
-        }
-    }
-}
-
-/// F16, every `stride`-th number from `out` on; what is too large becomes the largest.
-///
-/// # Safety
-/// All those places may be written.
-#[inline(always)]
-unsafe fn to_f16<S: Simd>(x: &[f32], out: *mut u16, stride: usize) {
-    const LARGEST: f32 = 65504.0;
-    for (i, x) in x.chunks(LANES).enumerate() {
-        let (mut lanes, mut bits) = ([0.0; LANES], [0; LANES]);
-        lanes[..x.len()].copy_from_slice(x);
-        let limited = S::min(S::max(S::load(&lanes), S::splat(-LARGEST)), S::splat(LARGEST));
-        S::store_f16(limited, &mut bits);
-        for (j, bits) in bits[..x.len()].iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { *out.add((i * LANES + j) * stride) = *bits };
         }
     }
 }

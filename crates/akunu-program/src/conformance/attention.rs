@@ -2,13 +2,19 @@
 
 use crate::program::{CacheLayer, GroupId, KvGroup, Op, Part, RopeId};
 use crate::rope::{RopeLayout, RopeTable};
-use crate::{BLOCK, Backend};
+use crate::{BLOCK, Backend, KvType};
 
 use super::tensors::numbers;
 use super::{Outcome, Sketch, relative, worst};
 
-/// Keys and values may be F16, which has 11 bits.
-const SHARE: f64 = 2e-3;
+/// What a cache may cost. F16 has 11 bits. Of an 8-bit cache both sides keep the same but where a last bit before makes an
+/// element round the other way, by 1/127 of its group's largest.
+fn share(kind: KvType) -> f64 {
+    match kind {
+        KvType::F16 => 2e-3,
+        KvType::Q8_0 => 1e-2,
+    }
+}
 
 struct Shape {
     heads: usize,
@@ -39,14 +45,15 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
         Shape { window: Some(1), ..plain },
     ]
     .iter()
-    .map(|shape| attention(backend, shape))
+    .flat_map(|shape| KvType::ALL.map(|kind| attention(backend, shape, kind)))
     .collect()
 }
 
-fn attention(backend: &dyn Backend, shape: &Shape) -> Outcome {
+fn attention(backend: &dyn Backend, shape: &Shape, kind: KvType) -> Outcome {
     let &Shape { heads, kv_heads, head_dim, window, cap, rope } = shape;
     let width = 64;
     let mut sketch = Sketch::new(&numbers(11, 97 * width), width);
+    sketch.kv = kind;
     let group = KvGroup { layers: 2, kv_heads, head_dim, window };
     sketch.program.groups.push(group);
     if let Some((layout, dims)) = rope {
@@ -94,11 +101,11 @@ fn attention(backend: &dyn Backend, shape: &Shape) -> Outcome {
     let width = heads * head_dim;
     let worst = sketch
         .both(backend, &batches)
-        .and_then(|[actual, expected]| worst(&actual, &expected, relative(&expected, width, SHARE)));
+        .and_then(|[actual, expected]| worst(&actual, &expected, relative(&expected, width, share(kind))));
     let rope =
         rope.map_or("no rotation".to_owned(), |(layout, dims)| format!("{layout:?} rotation of {dims}"));
     let case = format!(
-        "Attend, {heads} heads over {kv_heads} of {head_dim}, window {window:?}, cap {cap:?}, {rope}"
+        "Attend, {heads} heads over {kv_heads} of {head_dim}, window {window:?}, cap {cap:?}, {rope}, {kind} cache"
     );
     Outcome { case, worst }
 }

@@ -18,6 +18,7 @@ mod feed_forward;
 mod products;
 mod rows;
 mod runner;
+mod shift;
 mod tensors;
 
 pub use runner::Runner;
@@ -27,7 +28,7 @@ use std::fmt;
 
 use crate::program::{Domain, Element, Op, Program, Role, Slice, Value, ValueId, WeightId, WeightUse};
 use crate::reference::Reference;
-use crate::{Backend, Work};
+use crate::{Backend, KvType, Work};
 
 /// How one case went.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +60,7 @@ pub fn run(backend: &dyn Backend) -> Vec<Outcome> {
     let mut outcomes = products::check(backend);
     outcomes.extend(rows::check(backend));
     outcomes.extend(attention::check(backend));
+    outcomes.extend(shift::check(backend));
     outcomes.extend(feed_forward::check(backend));
     outcomes
 }
@@ -69,6 +71,7 @@ struct Sketch {
     tensors: Tensors,
     /// The rows that were looked up.
     x: ValueId,
+    kv: KvType,
 }
 
 impl Sketch {
@@ -82,7 +85,7 @@ impl Sketch {
             ropes: Vec::new(),
             weights: Vec::new(),
         };
-        let mut sketch = Sketch { program, tensors: Tensors::default(), x: ValueId(0) };
+        let mut sketch = Sketch { program, tensors: Tensors::default(), x: ValueId(0), kv: KvType::F16 };
         let role = Role { lookup: true, ..Role::default() };
         sketch.tensors.floats("table", table.len() / width, width, table);
         let table = sketch.weight("table", table.len() / width, width, role);
@@ -127,11 +130,15 @@ impl Sketch {
         self
     }
 
+    fn runner(&self, backend: &dyn Backend, kv: KvType) -> crate::Result<Runner> {
+        Runner::with_kv(backend, &self.program, &self.tensors, SLOTS, CONTEXT, kv)
+    }
+
     /// Runs pieces of sequences `(slot, start, tokens)`, batch after batch, on a backend and on the reference, and gives the
     /// logits of all rows.
     fn both(&self, backend: &dyn Backend, batches: &[Pieces<'_>]) -> Result<[Vec<f32>; 2], String> {
         let run = |backend: &dyn Backend| {
-            let mut runner = Runner::new(backend, &self.program, &self.tensors, SLOTS, CONTEXT)?;
+            let mut runner = self.runner(backend, self.kv)?;
             let mut logits = Vec::new();
             for pieces in batches {
                 runner.feed(pieces, Work::Forward)?;

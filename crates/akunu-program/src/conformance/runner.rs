@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::program::{GroupId, Program};
 use crate::{
-    BLOCK, Backend, Batch, Executable, Limits, Outputs, Phase, Result, SlotEdit, SlotId, Span, StopFlag,
-    TensorSource, Work,
+    BLOCK, Backend, Batch, Executable, KvType, Limits, Outputs, Phase, Result, SlotEdit, SlotId, Span,
+    StopFlag, TensorSource, Work,
 };
 
 /// An executable with its sequences' blocks laid out.
@@ -27,9 +27,21 @@ impl Runner {
         slots: u32,
         context: u32,
     ) -> Result<Runner> {
+        Runner::with_kv(backend, program, tensors, slots, context, KvType::F16)
+    }
+
+    /// The same with a cache of any type.
+    pub fn with_kv(
+        backend: &dyn Backend,
+        program: &Program,
+        tensors: &dyn TensorSource,
+        slots: u32,
+        context: u32,
+        kind: KvType,
+    ) -> Result<Runner> {
         let per_slot = context.div_ceil(BLOCK as u32);
         let weights = backend.load(tensors, &program.weights)?;
-        let kv = backend.kv(&program.groups, &vec![slots * per_slot; program.groups.len()])?;
+        let kv = backend.kv(&program.groups, &vec![slots * per_slot; program.groups.len()], kind)?;
         let limits = Limits { slots, rows: 512, outputs: 512, context };
         let executable = backend.compile(program, weights, Arc::clone(&kv), &limits)?;
         let mut runner =

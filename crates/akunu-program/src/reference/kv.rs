@@ -1,15 +1,18 @@
-//! Keys and values in f32, and attention over them.
+//! Keys and values in f32 (rounded to what an 8-bit cache keeps, where there is one), and attention over them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{BLOCK, BlockCopy, KvStore, SlotId};
-use crate::program::{CacheLayer, KvGroup};
+use crate::backend::{BLOCK, BlockCopy, KeyShift, KvStore, SlotId};
+use crate::program::{CacheLayer, KvGroup, Program};
 use crate::slots::{Row, Slots};
-use crate::{Error, Result};
+use crate::{Error, KvType, Result, round_to_q8};
 
-use super::ops::{cap, dot};
+use super::ops::{cap, dot, turn};
 
-pub(super) struct ReferenceKv(Vec<Group>);
+pub(super) struct ReferenceKv {
+    groups: Vec<Group>,
+    kind: KvType,
+}
 
 struct Group {
     shape: KvGroup,
@@ -21,7 +24,7 @@ struct Group {
 impl KvStore for ReferenceKv {}
 
 impl ReferenceKv {
-    pub(super) fn new(groups: &[KvGroup], blocks: &[u32]) -> Result<ReferenceKv> {
+    pub(super) fn new(groups: &[KvGroup], blocks: &[u32], kind: KvType) -> Result<ReferenceKv> {
         if groups.len() != blocks.len() {
             return Err(Error::Batch(format!("{} KV groups, {} block counts", groups.len(), blocks.len())));
         }
@@ -29,40 +32,66 @@ impl ReferenceKv {
             let data = Mutex::new(vec![0.0; blocks as usize * block_len(shape)]);
             Group { shape: shape.clone(), blocks, data }
         };
-        Ok(ReferenceKv(groups.iter().zip(blocks).map(group).collect()))
+        Ok(ReferenceKv { groups: groups.iter().zip(blocks).map(group).collect(), kind })
     }
 
     /// Stores the rows' keys and values.
     pub(super) fn write(&self, cache: CacheLayer, keys: &[f32], values: &[f32], rows: &[Row], slots: &Slots) {
-        let group = &self.0[cache.group.0 as usize];
+        let group = &self.groups[cache.group.0 as usize];
         let width = group.shape.kv_heads * group.shape.head_dim;
         let mut data = group.lock();
         for (row, (key, value)) in rows.iter().zip(keys.chunks_exact(width).zip(values.chunks_exact(width))) {
             let at = group.at(cache, row.slot, row.position as usize, slots);
-            data[at.key..at.key + width].copy_from_slice(key);
-            data[at.value..at.value + width].copy_from_slice(value);
+            for (from, at) in [(key, at.key), (value, at.value)] {
+                let kept = &mut data[at..at + width];
+                kept.copy_from_slice(from);
+                kept.chunks_exact_mut(group.shape.head_dim).for_each(|head| self.round(head));
+            }
         }
     }
 
     pub(super) fn copy(&self, copy: BlockCopy) {
-        let group = &self.0[copy.group.0 as usize];
+        let group = &self.groups[copy.group.0 as usize];
         let len = block_len(&group.shape);
         let from = copy.from as usize * len;
         group.lock().copy_within(from..from + len, copy.to as usize * len);
     }
 
+    /// Rotates the keys of a block. Their magnitude is in them already.
+    pub(super) fn shift(&self, shift: KeyShift, program: &Program) {
+        let group = &self.groups[shift.group.0 as usize];
+        let mut data = group.lock();
+        let block = &mut data[shift.block as usize * block_len(&group.shape)..][..block_len(&group.shape)];
+        let half = block_len(&group.shape) / group.shape.layers / 2;
+        for (layer, both) in block.chunks_exact_mut(2 * half).enumerate() {
+            let Some(rope) = program.rope_of(CacheLayer { group: shift.group, layer }) else { continue };
+            let table = &program.ropes[rope.0 as usize];
+            for head in both[..half].chunks_exact_mut(group.shape.head_dim) {
+                turn(head, table, f64::from(shift.by), 1.0);
+                self.round(head);
+            }
+        }
+    }
+
+    /// What the cache keeps of a head.
+    fn round(&self, head: &mut [f32]) {
+        if self.kind == KvType::Q8_0 {
+            round_to_q8(head);
+        }
+    }
+
     /// Blocks of each group.
     pub(super) fn blocks(&self) -> Vec<u32> {
-        self.0.iter().map(|group| group.blocks).collect()
+        self.groups.iter().map(|group| group.blocks).collect()
     }
 
     /// Whether the store was made for these groups.
     pub(super) fn fits(&self, groups: &[KvGroup]) -> bool {
-        self.0.iter().map(|g| &g.shape).eq(groups)
+        self.groups.iter().map(|g| &g.shape).eq(groups)
     }
 
     pub(super) fn layer(&self, cache: CacheLayer, scale: f32, cap: Option<f32>) -> Attention<'_> {
-        let group = &self.0[cache.group.0 as usize];
+        let group = &self.groups[cache.group.0 as usize];
         Attention { group, data: group.lock(), cache, scale, cap }
     }
 }

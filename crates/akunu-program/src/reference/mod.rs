@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::program::{KvGroup, Op, Program, Slice, ValueId, WeightUse};
 use crate::select::select;
 use crate::slots::{Row, Slots};
-use crate::{Error, Result};
+use crate::{Error, KvType, Result};
 
 use kv::ReferenceKv;
 
@@ -60,8 +60,8 @@ impl Backend for Reference {
         Ok(Arc::new(ReferenceWeights { data, cols: uses.iter().map(|u| u.cols).collect() }))
     }
 
-    fn kv(&self, groups: &[KvGroup], blocks: &[u32]) -> Result<Arc<dyn KvStore>> {
-        Ok(Arc::new(ReferenceKv::new(groups, blocks)?))
+    fn kv(&self, groups: &[KvGroup], blocks: &[u32], kind: KvType) -> Result<Arc<dyn KvStore>> {
+        Ok(Arc::new(ReferenceKv::new(groups, blocks, kind)?))
     }
 
     fn compile(
@@ -106,6 +106,7 @@ impl Executable for ReferenceExecutable {
         let mut rows = Vec::new();
         self.slots.prepare(batch, work, &mut rows)?;
         batch.copies.iter().for_each(|copy| self.kv.copy(*copy));
+        batch.shifts.iter().for_each(|shift| self.kv.shift(*shift, &self.program));
         match work {
             Work::Forward => {
                 self.forward(&rows, batch.outputs, stop)?;

@@ -56,20 +56,25 @@ pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
 
 /// Rotates each head of `dim` elements in rows of `width`, in place.
 pub(super) fn rope(x: &mut [f32], width: usize, dim: usize, table: &RopeTable, rows: &[Row]) {
-    let pairs = table.frequencies.len();
     for (x, row) in x.chunks_exact_mut(width).zip(rows) {
         for head in x.chunks_exact_mut(dim) {
-            for (i, &frequency) in table.frequencies.iter().enumerate() {
-                let angle = f64::from(row.position) * f64::from(frequency);
-                let magnitude = f64::from(table.magnitude);
-                let (sin, cos) = ((angle.sin() * magnitude) as f32, (angle.cos() * magnitude) as f32);
-                let (a, b) = match table.layout {
-                    RopeLayout::Interleaved => (2 * i, 2 * i + 1),
-                    RopeLayout::SplitHalf => (i, i + pairs),
-                };
-                (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
-            }
+            turn(head, table, f64::from(row.position), table.magnitude);
         }
+    }
+}
+
+/// Rotates one head by so many positions and multiplies what is rotated by `magnitude`.
+pub(super) fn turn(head: &mut [f32], table: &RopeTable, positions: f64, magnitude: f32) {
+    let pairs = table.frequencies.len();
+    for (i, &frequency) in table.frequencies.iter().enumerate() {
+        let angle = positions * f64::from(frequency);
+        let magnitude = f64::from(magnitude);
+        let (sin, cos) = ((angle.sin() * magnitude) as f32, (angle.cos() * magnitude) as f32);
+        let (a, b) = match table.layout {
+            RopeLayout::Interleaved => (2 * i, 2 * i + 1),
+            RopeLayout::SplitHalf => (i, i + pairs),
+        };
+        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
     }
 }
 

@@ -30,13 +30,13 @@ impl Pool {
         Pool { holders: vec![0; blocks as usize], free: (0..blocks).rev().collect() }
     }
 
-    fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         let block = self.free.pop()?;
         self.holders[block as usize] = 1;
         Some(block)
     }
 
-    fn share(&mut self, block: u32) {
+    pub(crate) fn share(&mut self, block: u32) {
         self.holders[block as usize] += 1;
     }
 
@@ -48,8 +48,13 @@ impl Pool {
         }
     }
 
-    fn is_shared(&self, block: u32) -> bool {
+    pub(crate) fn is_shared(&self, block: u32) -> bool {
         self.holders[block as usize] > 1
+    }
+
+    /// Blocks nobody holds.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
     }
 }
 
@@ -77,6 +82,17 @@ impl Table {
         let all = context.div_ceil(BLOCK);
         // Positions that are kept may begin and end anywhere in a block.
         window.map_or(all, |w| all.min((w + SLACK + rows).div_ceil(BLOCK) + 1))
+    }
+
+    /// A table that shares `blocks`, which hold the positions from `first · BLOCK` on.
+    pub(crate) fn adopt(&mut self, pool: &mut Pool, first: usize, blocks: Vec<u32>) {
+        blocks.iter().for_each(|&block| pool.share(block));
+        (self.first, self.untold, self.blocks) = (first, first, blocks);
+    }
+
+    /// The block at that index, if the table still holds it.
+    pub(crate) fn block(&self, index: usize) -> Option<u32> {
+        self.blocks.get(index.checked_sub(self.first)?).copied()
     }
 
     /// The index after the last block.

@@ -62,18 +62,14 @@ impl Model {
         })
     }
 
-    /// The tokens a conversation is for the model, up to where its answer begins. What people wrote in it names no special
-    /// tokens.
-    fn prompt(&self, template: &ChatTemplate, messages: &[Message]) -> Result<Vec<u32>> {
+    /// The tokens a conversation is for the model, by default up to where its answer begins. What people wrote in it names
+    /// no special tokens.
+    pub fn render(&self, template: &ChatTemplate, options: &RenderOptions<'_>) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         let name = |id: Option<u32>| id.map(|id| tokenizer.piece(id));
         let (bos, eos) = (name(tokenizer.bos()), name(tokenizer.eos()));
-        let options = RenderOptions {
-            messages,
-            bos_token: bos.as_deref(),
-            eos_token: eos.as_deref(),
-            ..RenderOptions::default()
-        };
+        let options =
+            RenderOptions { bos_token: bos.as_deref(), eos_token: eos.as_deref(), ..options.clone() };
         let prompt = template.render(&options)?;
         let segments: Vec<Segment<'_>> = prompt.segments().collect();
         // A template writes the beginning token itself where the model wants one.
@@ -120,7 +116,8 @@ impl Chat {
     /// Says something and gives the answer. On an error the conversation stays as it was.
     pub fn ask(&mut self, text: &str) -> Result<Answer<'_>> {
         self.messages.push(Message::user(text));
-        let prompt = self.model.prompt(&self.template, &self.messages);
+        let options = RenderOptions { messages: &self.messages, ..RenderOptions::default() };
+        let prompt = self.model.render(&self.template, &options);
         let generation =
             prompt.and_then(|prompt| Generation::new(&mut self.sequence, prompt, &self.settings));
         match generation {

@@ -49,6 +49,13 @@ pub enum Error {
         free: usize,
     },
 
+    /// Too many requests wait already.
+    #[error("{waiting} requests are waiting already")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+
     /// A tensor could not be converted.
     #[error("{}: tensor \"{name}\": {source}", path.display())]
     Tensor {
@@ -194,7 +201,7 @@ impl Error {
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
             Error::Template(_) => Kind::BadData,
             Error::TooLong { .. } => Kind::Usage,
-            Error::CacheFull { .. } => Kind::Unavailable,
+            Error::CacheFull { .. } | Error::Busy { .. } => Kind::Unavailable,
             Error::Tensor { source, .. } => format_kind(source),
             Error::Io { source, .. } => io_kind(source),
             Error::UnknownModel { .. } | Error::NotPulled { .. } | Error::Missing { .. } => Kind::NotFound,
@@ -228,6 +235,7 @@ impl Error {
             Error::CacheFull { .. } => {
                 Some("end other sequences, or load the model with room for more of them".to_owned())
             }
+            Error::Busy { .. } => Some("try again in a moment".to_owned()),
             Error::Format(_)
             | Error::Tensor { .. }
             | Error::Program(_)

@@ -4,13 +4,12 @@ use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use akunu_text::Tokenizer;
-
 use crate::model::Model;
-use crate::pieces::{Piece, Pieces, Pushed};
+use crate::pieces::Piece;
 use crate::sequence::{Sequence, StopHandle};
 use crate::settings::Settings;
 use crate::speculate::Speculator;
+use crate::transcript::Transcript;
 use crate::{Error, Result};
 
 /// Tokens chosen in one run take at most about this long, so that text appears and stops steadily.
@@ -35,21 +34,18 @@ const LONGEST_RUN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Generation<S: BorrowMut<Sequence> = Sequence> {
     sequence: S,
-    tokenizer: Tokenizer,
     prompt: Vec<u32>,
     /// What was generated and kept.
     tokens: Vec<u32>,
-    most_tokens: usize,
     longest_chain: usize,
     /// Tokens of the next chain.
     chain: usize,
-    pieces: Pieces,
+    transcript: Transcript,
     ready: VecDeque<Piece>,
     speculator: Speculator,
     guesses: Vec<u32>,
     /// Chosen and not fed yet; `None` before the prompt is.
     next: Option<u32>,
-    finish: Option<FinishReason>,
     statistics: Statistics,
 }
 
@@ -128,21 +124,18 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         if prompt.len() > context {
             return Err(Error::TooLong { tokens: prompt.len(), context });
         }
-        let pieces = Pieces::new(&settings.stop)?;
+        let transcript = Transcript::new(tokenizer, settings)?;
         state.set_sampling(&settings.sampling)?;
         state.renew_stop();
         Ok(Generation {
-            tokenizer,
             tokens: Vec::new(),
-            most_tokens: settings.max_tokens.unwrap_or(usize::MAX),
             longest_chain: settings.longest_chain.max(1),
             chain: 1,
-            pieces,
+            transcript,
             ready: VecDeque::new(),
             speculator: Speculator::new(settings.speculate, &prompt),
             guesses: Vec::new(),
             next: None,
-            finish: None,
             statistics: Statistics { prompt_tokens: prompt.len(), ..Statistics::default() },
             sequence,
             prompt,
@@ -151,7 +144,7 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
 
     /// Feeds the prompt now rather than with the first piece. `progress` hears how many of how many tokens were fed.
     pub fn prefill(&mut self, mut progress: impl FnMut(usize, usize)) -> Result<()> {
-        if self.next.is_some() || self.finish.is_some() {
+        if self.next.is_some() || self.finish_reason().is_some() {
             return Ok(());
         }
         let begin = Instant::now();
@@ -160,10 +153,6 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
                 self.next = Some(first);
                 self.statistics.prefill = begin.elapsed();
                 self.statistics.first_token = begin.elapsed();
-                if self.most_tokens == 0 {
-                    self.finish = Some(FinishReason::Length);
-                    return Ok(());
-                }
                 self.accept(first);
                 self.settle()
             }
@@ -196,10 +185,9 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         let sequence = self.sequence.borrow_mut();
         let room = sequence.room();
         // A token that is chosen last need not be fed.
-        let wanted = self.most_tokens - self.statistics.generated_tokens;
+        let wanted = self.transcript.wanted();
         if room == 0 {
-            self.finish = Some(FinishReason::Length);
-            return self.settle();
+            return self.end(FinishReason::Length);
         }
         let begin = Instant::now();
         let most_guesses = (wanted - 1).min(room - 1).min(sequence.model().outputs() - 1);
@@ -234,7 +222,7 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
             fed += 1;
             self.next = Some(token);
             self.accept(token);
-            if self.finish.is_some() {
+            if self.finish_reason().is_some() {
                 break;
             }
         }
@@ -245,22 +233,12 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
 
     /// Takes the next token into the text, or ends there.
     fn accept(&mut self, token: u32) {
-        if self.tokenizer.is_eog(token) {
-            self.finish = Some(FinishReason::Stop);
-            return;
+        let piece = self.transcript.accept(token);
+        if self.transcript.generated() > self.statistics.generated_tokens {
+            self.statistics.generated_tokens = self.transcript.generated();
+            self.speculator.push(token);
         }
-        self.statistics.generated_tokens += 1;
-        self.speculator.push(token);
-        match self.pieces.push(token, &self.tokenizer) {
-            Pushed::Piece(piece) => self.deliver(piece),
-            Pushed::Stop(piece, index) => {
-                self.deliver(piece);
-                self.finish = Some(FinishReason::StopString(index));
-            }
-        }
-        if self.finish.is_none() && self.statistics.generated_tokens >= self.most_tokens {
-            self.finish = Some(FinishReason::Length);
-        }
+        self.deliver(piece);
     }
 
     fn deliver(&mut self, piece: Piece) {
@@ -270,12 +248,16 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         }
     }
 
-    /// At the end, lets go of what was held back and takes back what was not kept.
+    fn end(&mut self, reason: FinishReason) -> Result<()> {
+        let rest = self.transcript.end(reason);
+        self.deliver(rest);
+        self.settle()
+    }
+
+    /// At the end, takes back what was not kept.
     fn settle(&mut self) -> Result<()> {
-        let Some(finish) = self.finish else { return Ok(()) };
-        if !matches!(finish, FinishReason::StopString(_)) {
-            let rest = self.pieces.flush();
-            self.deliver(rest);
+        if self.finish_reason().is_none() {
+            return Ok(());
         }
         let kept = self.prompt.len() + self.tokens.len();
         let sequence = self.sequence.borrow_mut();
@@ -291,8 +273,7 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
 
     /// Ends the generation: a stop is no error.
     fn fail(&mut self, error: Error) -> Result<()> {
-        self.finish = Some(FinishReason::Cancelled);
-        self.settle()?;
+        self.end(FinishReason::Cancelled)?;
         if matches!(error, Error::Stopped) { Ok(()) } else { Err(error) }
     }
 
@@ -308,7 +289,7 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
 
     /// Why it ended; `None` while it goes on.
     pub fn finish_reason(&self) -> Option<FinishReason> {
-        self.finish
+        self.transcript.finish()
     }
 
     /// What it took so far.
@@ -337,7 +318,7 @@ impl<S: BorrowMut<Sequence>> Iterator for Generation<S> {
             if let Some(piece) = self.ready.pop_front() {
                 return Some(Ok(piece));
             }
-            if self.finish.is_some() {
+            if self.finish_reason().is_some() {
                 return None;
             }
             if let Err(error) = self.advance() {

@@ -21,6 +21,20 @@ impl Pools {
     pub(crate) fn new(sizes: &[u32]) -> Pools {
         Pools(sizes.iter().map(|&blocks| Pool::new(blocks)).collect())
     }
+
+    /// The blocks of one group.
+    pub(crate) fn group(&mut self, group: usize) -> &mut Pool {
+        &mut self.0[group]
+    }
+}
+
+/// The blocks a sequence can begin with in one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    /// Index of the first; those before it lie behind the window.
+    pub first: usize,
+    /// The blocks from there on.
+    pub blocks: Vec<u32>,
 }
 
 /// Where the positions of one sequence lie.
@@ -45,6 +59,18 @@ impl Tables {
                 .map_err(|out| Error::CacheFull { needed: out.needed * BLOCK, free: out.free * BLOCK })?;
         }
         Ok(())
+    }
+
+    /// Begins empty tables with blocks of others: one prefix for each group.
+    pub(crate) fn adopt(&mut self, pools: &mut Pools, prefixes: Vec<Prefix>) {
+        for ((table, pool), prefix) in self.tables.iter_mut().zip(&mut pools.0).zip(prefixes) {
+            table.adopt(pool, prefix.first, prefix.blocks);
+        }
+    }
+
+    /// The blocks at that index, one for each group that still holds it.
+    pub(crate) fn blocks(&self, index: usize) -> Vec<Option<u32>> {
+        self.tables.iter().map(|table| table.block(index)).collect()
     }
 
     /// Copies the next run must make.

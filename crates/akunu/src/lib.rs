@@ -1,4 +1,4 @@
-//! The engine people depend on: open a model, run it, look into it, convert it, fetch it.
+//! The engine people depend on: open a model, run it, serve many with it, look into it, convert it, fetch it.
 
 mod backends;
 mod blocks;
@@ -11,11 +11,13 @@ mod model;
 mod perplexity;
 mod pieces;
 pub mod quantize;
+pub mod scheduler;
 mod sequence;
 mod settings;
 mod speculate;
 pub mod summary;
 mod text;
+mod transcript;
 
 pub use akunu_program::Phase;
 pub use akunu_program::select::Sampling;
@@ -28,6 +30,7 @@ pub use generation::{FinishReason, Generation, Statistics};
 pub use model::{Model, Options};
 pub use perplexity::{Perplexity, perplexity};
 pub use pieces::Piece;
+pub use scheduler::Scheduler;
 pub use sequence::{Sequence, StopHandle};
 pub use settings::Settings;
 pub use speculate::Speculate;

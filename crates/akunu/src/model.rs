@@ -67,6 +67,7 @@ pub(crate) struct Inner {
     tokenizer: Option<Tokenizer>,
     templates: ChatTemplates,
     sampling: Option<Sampling>,
+    sequences: usize,
     pub(crate) outputs: usize,
     /// `0..batch`: the numbers of a batch's rows.
     pub(crate) rows: Vec<u32>,
@@ -117,6 +118,7 @@ impl Model {
             tokenizer,
             templates: text::templates(file)?,
             sampling: text::sampling(file)?,
+            sequences: options.sequences,
             outputs,
             rows: (0..limits.rows).collect(),
             engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
@@ -178,10 +180,22 @@ impl Model {
         self.0.sampling.as_ref()
     }
 
+    /// Sequences that can exist at the same time.
+    pub fn sequences(&self) -> usize {
+        self.0.sequences
+    }
+
     /// The executable and the cache's accounts.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.0.lock()
+    }
+}
+
+impl Inner {
+    /// The executable and the cache's accounts.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
         // Every change to the accounts is complete before anything can panic.
-        self.0.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

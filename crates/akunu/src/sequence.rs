@@ -9,7 +9,7 @@ use std::sync::Arc;
 use akunu_program::select::Sampling;
 use akunu_program::{Batch, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work};
 
-use crate::kv::Tables;
+use crate::kv::{Pools, Prefix, Tables};
 use crate::model::Model;
 use crate::settings::check_sampling;
 use crate::{Error, Result};
@@ -58,11 +58,97 @@ impl StopHandle {
 }
 
 /// The rows whose outcome is wanted.
-#[derive(Clone, Copy)]
-enum Wanted {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
     None,
     Last,
     All,
+}
+
+/// What one sequence is fed in a run.
+pub(crate) struct Feed<'a> {
+    pub sequence: &'a mut Sequence,
+    pub tokens: &'a [u32],
+    pub phase: Phase,
+    pub wanted: Wanted,
+}
+
+/// Feeds several sequences of one model, each after its committed tokens. Outputs come in the order of the feeds.
+pub(crate) fn run(
+    Model(model): &Model,
+    feeds: &mut [Feed<'_>],
+    work: Work,
+    stop: &StopFlag,
+    out: &mut Outputs,
+) -> Result<()> {
+    let (mut spans, mut tokens, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    for feed in feeds.iter_mut() {
+        feed.sequence.written.clear();
+        if let Some(token) = feed.tokens.iter().find(|&&token| token as usize >= model.vocabulary) {
+            return Err(Error::Usage {
+                problem: format!("there is no token {token}"),
+                hint: format!("the model's vocabulary has {} tokens, numbered from 0", model.vocabulary),
+            });
+        }
+        let begin = tokens.len();
+        tokens.extend_from_slice(feed.tokens);
+        let rows = &model.rows[begin..tokens.len()];
+        outputs.extend_from_slice(match feed.wanted {
+            Wanted::None => &[],
+            Wanted::Last => &rows[rows.len().saturating_sub(1)..],
+            Wanted::All => rows,
+        });
+        if !feed.tokens.is_empty() {
+            let Sequence { slot, tokens: committed, .. } = &*feed.sequence;
+            let (start, rows) = (committed.len() as u32, feed.tokens.len() as u32);
+            spans.push(Span { slot: *slot, start, rows, phase: feed.phase });
+        }
+    }
+
+    let engine = &mut *model.lock();
+    for feed in feeds.iter_mut() {
+        let rows = if let Work::Chain(n) = work { n as usize } else { feed.tokens.len() };
+        feed.sequence.check_room(rows)?;
+        feed.sequence.reserve(&mut engine.pools, rows)?;
+    }
+    let (mut edits, mut copies) = (Vec::new(), Vec::new());
+    for feed in feeds.iter() {
+        let Sequence { slot, tables, tokens, known, sampling, sampling_changed, .. } = &*feed.sequence;
+        tables.edits(*slot, &mut edits);
+        if *known < tokens.len() {
+            edits.push(SlotEdit::Tokens { slot: *slot, at: *known as u32, tokens: &tokens[*known..] });
+        }
+        if *sampling_changed {
+            edits.push(SlotEdit::Sampling { slot: *slot, sampling: sampling.clone() });
+        }
+        copies.extend_from_slice(tables.copies());
+    }
+    let batch = Batch {
+        edits: &edits,
+        copies: &copies,
+        shifts: &[],
+        spans: &spans,
+        tokens: &tokens,
+        outputs: &outputs,
+    };
+    let result = engine.executable.run(&batch, work, stop, out);
+    drop(edits);
+    if matches!(result, Ok(()) | Err(akunu_program::Error::Stopped)) {
+        // Edits and copies come before anything a stop can end.
+        for Feed { sequence, .. } in feeds.iter_mut() {
+            sequence.tables.settle(&mut engine.pools);
+            sequence.known = sequence.tokens.len();
+            sequence.sampling_changed = false;
+        }
+    }
+    match result {
+        Err(akunu_program::Error::Stopped) => return Err(Error::Stopped),
+        result => result?,
+    }
+    for feed in feeds {
+        feed.sequence.written.extend_from_slice(feed.tokens);
+    }
+    Ok(())
 }
 
 impl Sequence {
@@ -266,53 +352,34 @@ impl Sequence {
 
     /// Feeds `tokens` after the committed ones.
     fn run(&mut self, tokens: &[u32], phase: Phase, wanted: Wanted, work: Work) -> Result<()> {
-        self.written.clear();
-        let Model(model) = &self.model;
-        if let Some(token) = tokens.iter().find(|&&token| token as usize >= model.vocabulary) {
-            return Err(Error::Usage {
-                problem: format!("there is no token {token}"),
-                hint: format!("the model's vocabulary has {} tokens, numbered from 0", model.vocabulary),
-            });
-        }
-        let len = self.tokens.len();
-        let rows = if let Work::Chain(n) = work { n as usize } else { tokens.len() };
-        self.check_room(rows)?;
-        let outputs = match wanted {
-            Wanted::None => &[],
-            Wanted::Last => &model.rows[tokens.len().saturating_sub(1)..tokens.len()],
-            Wanted::All => &model.rows[..tokens.len()],
-        };
-        let span = Span { slot: self.slot, start: len as u32, rows: tokens.len() as u32, phase };
-        let spans = if tokens.is_empty() { &[] } else { std::slice::from_ref(&span) };
-
-        let engine = &mut *self.model.engine();
-        self.tables.forget_before_window(&mut engine.pools, len);
-        self.tables.reserve(&mut engine.pools, len, len + rows)?;
-        let mut edits = Vec::new();
-        self.tables.edits(self.slot, &mut edits);
-        if self.known < len {
-            let tokens = &self.tokens[self.known..];
-            edits.push(SlotEdit::Tokens { slot: self.slot, at: self.known as u32, tokens });
-        }
-        if self.sampling_changed {
-            edits.push(SlotEdit::Sampling { slot: self.slot, sampling: self.sampling.clone() });
-        }
-        let batch =
-            Batch { edits: &edits, copies: self.tables.copies(), shifts: &[], spans, tokens, outputs };
-        let result = engine.executable.run(&batch, work, &self.stop, &mut self.out);
-        if matches!(result, Ok(()) | Err(akunu_program::Error::Stopped)) {
-            // Edits and copies come before anything a stop can end.
-            self.tables.settle(&mut engine.pools);
-            self.known = len;
-            self.sampling_changed = false;
-        }
-        if matches!(result, Err(akunu_program::Error::Stopped)) {
+        let (model, stop) = (self.model.clone(), Arc::clone(&self.stop));
+        let mut out = std::mem::take(&mut self.out);
+        let mut feeds = [Feed { sequence: self, tokens, phase, wanted }];
+        let result = run(&model, &mut feeds, work, &stop, &mut out);
+        self.out = out;
+        if matches!(result, Err(Error::Stopped)) {
             self.stop.clear();
-            return Err(Error::Stopped);
         }
-        result?;
-        self.written.extend_from_slice(tokens);
-        Ok(())
+        result
+    }
+
+    /// Makes room in the cache for `rows` more tokens.
+    pub(crate) fn reserve(&mut self, pools: &mut Pools, rows: usize) -> Result<()> {
+        let len = self.tokens.len();
+        self.tables.forget_before_window(pools, len);
+        self.tables.reserve(pools, len, len + rows)
+    }
+
+    /// Begins an empty sequence with tokens whose keys and values are in the cache: one prefix for each group.
+    pub(crate) fn adopt(&mut self, tokens: &[u32], prefixes: Vec<Prefix>) {
+        debug_assert!(self.tokens.is_empty());
+        self.tables.adopt(&mut self.model.engine().pools, prefixes);
+        self.tokens.extend_from_slice(tokens);
+    }
+
+    /// Where the positions from `index · BLOCK` on lie, in each group that still holds them.
+    pub(crate) fn blocks(&self, index: usize) -> Vec<Option<u32>> {
+        self.tables.blocks(index)
     }
 
     fn check_room(&self, tokens: usize) -> Result<()> {

@@ -1,0 +1,254 @@
+//! One request that is being served.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use akunu_program::select::Sampling;
+use akunu_program::{BLOCK, Phase};
+
+use super::{Event, Job, LogProbabilities};
+use crate::generation::{FinishReason, Statistics};
+use crate::model::Model;
+use crate::pieces::Piece;
+use crate::sequence::{Feed, Sequence, Wanted};
+use crate::transcript::Transcript;
+use crate::{Error, Result};
+
+/// A request that is being served.
+pub(super) struct Running {
+    pub(super) job: Job,
+    pub(super) choices: Vec<Choice>,
+    /// Whether every choice has its own sequence: until almost all of the prompt is read, the first one's is for all.
+    forked: bool,
+    began: Instant,
+    first_token: Option<Instant>,
+    statistics: Statistics,
+    /// Blocks of the prompt that are kept for others.
+    pub(super) remembered: usize,
+}
+
+/// One continuation.
+pub(super) struct Choice {
+    /// `None` before the fork and after the end.
+    pub(super) sequence: Option<Sequence>,
+    transcript: Transcript,
+    sampling: Sampling,
+    /// Chosen and not fed yet; `None` while the prompt is being read.
+    next: Option<u32>,
+    /// Those of tokens whose text is held back.
+    log_probabilities: VecDeque<LogProbabilities>,
+    /// Tokens it is fed in this step.
+    pub(super) planned: usize,
+}
+
+impl Choice {
+    /// Whether text is being generated.
+    pub(super) fn is_decoding(&self) -> bool {
+        self.next.is_some() && self.sequence.is_some()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.transcript.finish().is_some()
+    }
+}
+
+impl Running {
+    /// Begins a request in a sequence that holds the first `cached` tokens of its prompt.
+    pub(super) fn new(mut job: Job, mut sequence: Sequence, cached: usize) -> Result<Running> {
+        let began = Instant::now();
+        let settings = &job.request.settings;
+        let choices = std::mem::take(&mut job.transcripts).into_iter().enumerate().map(|(i, transcript)| {
+            let seed = choice_seed(settings.sampling.seed, i);
+            Choice {
+                sequence: None,
+                transcript,
+                sampling: Sampling { seed, ..settings.sampling.clone() },
+                next: None,
+                log_probabilities: VecDeque::new(),
+                planned: 0,
+            }
+        });
+        let mut choices: Vec<Choice> = choices.collect();
+        sequence.set_sampling(&choices[0].sampling)?;
+        choices[0].sequence = Some(sequence);
+        let statistics = Statistics {
+            prompt_tokens: job.request.prompt.len(),
+            cached_tokens: cached,
+            ..Statistics::default()
+        };
+        let waited = began - job.submitted;
+        // Whoever does not listen any more is found out before the next step.
+        let _ = job.events.send(Event::Started { waited, cached_tokens: cached });
+        Ok(Running {
+            forked: choices.len() == 1,
+            job,
+            choices,
+            began,
+            first_token: None,
+            statistics,
+            remembered: cached / BLOCK,
+        })
+    }
+
+    /// Sequences it has or is going to need.
+    pub(super) fn sequences(&self) -> usize {
+        self.choices.iter().filter(|choice| !choice.is_finished()).count()
+    }
+
+    /// Gives every choice its own sequence once only the prompt's last token is left: what comes after that one is
+    /// different for each.
+    pub(super) fn fork(&mut self) -> Result<()> {
+        let [first, others @ ..] = &mut self.choices[..] else { return Ok(()) };
+        let Some(sequence) = &mut first.sequence else { return Ok(()) };
+        if self.forked || sequence.position() + 1 < self.job.request.prompt.len() {
+            return Ok(());
+        }
+        for choice in others {
+            let mut fork = sequence.fork()?;
+            fork.set_sampling(&choice.sampling)?;
+            choice.sequence = Some(fork);
+        }
+        self.forked = true;
+        Ok(())
+    }
+
+    /// Tokens of the prompt the choice can be fed before anything else happens; 0 for one that is decoding.
+    pub(super) fn unread(&self, choice: usize) -> usize {
+        let Choice { sequence: Some(sequence), next: None, .. } = &self.choices[choice] else { return 0 };
+        self.job.request.prompt.len() - usize::from(!self.forked) - sequence.position()
+    }
+
+    /// Whether the planned step of any choice chooses a token whose log-probability is asked for.
+    pub(super) fn wants_logits(&self) -> bool {
+        let planned = (0..self.choices.len()).filter(|&i| self.choices[i].planned > 0);
+        self.job.request.log_probabilities.is_some() && planned.into_iter().any(|i| self.chooses(i))
+    }
+
+    /// Whether the planned step ends with a choice of the next token.
+    fn chooses(&self, choice: usize) -> bool {
+        let Choice { next, planned, .. } = &self.choices[choice];
+        next.is_some() || (self.forked && *planned == self.unread(choice))
+    }
+
+    /// What its choices are fed in this step.
+    pub(super) fn feeds<'a>(&'a mut self, feeds: &mut Vec<Feed<'a>>) {
+        let chooses: Vec<bool> = (0..self.choices.len()).map(|i| self.chooses(i)).collect();
+        let prompt = &self.job.request.prompt;
+        for (choice, chooses) in self.choices.iter_mut().zip(chooses) {
+            let Choice { sequence: Some(sequence), next, planned: planned @ 1.., .. } = choice else {
+                continue;
+            };
+            let (tokens, phase) = match next {
+                Some(next) => (std::slice::from_ref(&*next), Phase::Decode),
+                None => (&prompt[sequence.position()..][..*planned], Phase::Prompt),
+            };
+            let wanted = if chooses { Wanted::Last } else { Wanted::None };
+            feeds.push(Feed { sequence, tokens, phase, wanted });
+        }
+    }
+
+    /// Takes up what a step brought. `outcome` gives the outcome of the next output row.
+    pub(super) fn advance(&mut self, mut outcome: impl FnMut(&Outcome<'_>) -> Result<Chosen>) -> Result<()> {
+        for i in 0..self.choices.len() {
+            let chooses = self.chooses(i);
+            let choice = &mut self.choices[i];
+            let Some(sequence) = choice.sequence.as_mut().filter(|_| choice.planned > 0) else { continue };
+            sequence.commit(std::mem::take(&mut choice.planned))?;
+            if !chooses {
+                continue;
+            }
+            let wanted = self.job.request.log_probabilities;
+            let chosen =
+                outcome(&Outcome { sampling: &choice.sampling, history: sequence.tokens(), wanted })?;
+            self.accept(i, chosen);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, index: usize, chosen: Chosen) {
+        if self.first_token.is_none() {
+            let now = Instant::now();
+            self.first_token = Some(now);
+            self.statistics.prefill = now - self.began;
+            self.statistics.first_token = now - self.job.submitted;
+        }
+        let choice = &mut self.choices[index];
+        choice.next = Some(chosen.token);
+        let before = choice.transcript.generated();
+        let mut piece = choice.transcript.accept(chosen.token);
+        if choice.transcript.generated() > before {
+            self.statistics.generated_tokens += 1;
+            choice.log_probabilities.extend(chosen.log_probabilities);
+        }
+        if choice.sequence.as_ref().is_some_and(|sequence| sequence.room() == 0) {
+            let rest = choice.transcript.end(FinishReason::Length);
+            piece = Piece { text: piece.text + &rest.text, tokens: [piece.tokens, rest.tokens].concat() };
+        }
+        self.deliver(index, piece);
+        let choice = &mut self.choices[index];
+        if let Some(reason) = choice.transcript.finish() {
+            choice.sequence = None;
+            let _ = self.job.events.send(Event::Finished { choice: index, reason });
+        }
+    }
+
+    fn deliver(&mut self, index: usize, piece: Piece) {
+        if piece.text.is_empty() && piece.tokens.is_empty() {
+            return;
+        }
+        let held = &mut self.choices[index].log_probabilities;
+        let log_probabilities = held.drain(..piece.tokens.len().min(held.len())).collect();
+        let _ = self.job.events.send(Event::Piece { choice: index, piece, log_probabilities });
+    }
+
+    /// Whether it is over; if it ended well, that is said now.
+    pub(super) fn finish(&mut self) -> bool {
+        let finished = self.choices.iter().all(Choice::is_finished);
+        if finished && !self.choices.is_empty() {
+            self.statistics.decode = self.first_token.map(|first| first.elapsed()).unwrap_or_default();
+            let _ = self.job.events.send(Event::Done(self.statistics));
+        }
+        finished
+    }
+
+    /// Ends it with an error, and gives up its sequences.
+    pub(super) fn abort(&mut self, error: Error) {
+        let _ = self.job.events.send(Event::Failed(error));
+        self.choices.clear();
+    }
+
+    /// Tokens generated so far.
+    pub(super) fn generated(&self) -> usize {
+        self.statistics.generated_tokens
+    }
+}
+
+/// What is known where a token was chosen.
+pub(super) struct Outcome<'a> {
+    pub(super) sampling: &'a Sampling,
+    /// All tokens fed so far.
+    pub(super) history: &'a [u32],
+    /// How many log-probabilities are asked for.
+    pub(super) wanted: Option<usize>,
+}
+
+/// A token that was chosen.
+pub(super) struct Chosen {
+    pub(super) token: u32,
+    pub(super) log_probabilities: Option<LogProbabilities>,
+}
+
+/// The first choice has the request's own seed, so that it is the same however many there are.
+fn choice_seed(seed: u64, choice: usize) -> u64 {
+    // An odd multiplier with mixed bits: no two choices of a request share a seed.
+    seed.wrapping_add((choice as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// An empty sequence that begins with what is in the cache.
+pub(super) fn begin(model: &Model, tokens: &[u32], prefixes: Vec<crate::kv::Prefix>) -> Result<Sequence> {
+    let mut sequence = model.sequence()?;
+    if !tokens.is_empty() {
+        sequence.adopt(tokens, prefixes);
+    }
+    Ok(sequence)
+}

@@ -1,0 +1,247 @@
+//! The scheduler's thread: one step after another.
+
+use std::sync::Arc;
+
+use akunu_program::select::select;
+use akunu_program::{BLOCK, Outputs, StopFlag, Work};
+
+use super::log_probabilities::LogProbabilities;
+use super::prefix::PrefixCache;
+use super::queue::{Load, Queue};
+use super::running::{Chosen, Outcome, Running, begin};
+use super::{Event, Job, Limits};
+use crate::model::Model;
+use crate::sequence;
+use crate::{Error, Result};
+
+pub(super) struct Worker {
+    model: Model,
+    queue: Arc<Queue>,
+    chunk: usize,
+    prefixes: Option<PrefixCache>,
+    /// In the order they began.
+    running: Vec<Running>,
+    load: Load,
+    out: Outputs,
+}
+
+impl Worker {
+    pub(super) fn new(model: Model, queue: Arc<Queue>, limits: &Limits) -> Worker {
+        let windows = || model.0.groups.iter().map(|group| group.window).collect();
+        Worker {
+            prefixes: limits.reuse_prefixes.then(|| PrefixCache::new(windows())),
+            model,
+            queue,
+            chunk: limits.chunk,
+            running: Vec::new(),
+            load: Load::default(),
+            out: Outputs::default(),
+        }
+    }
+
+    /// Serves until the queue is closed.
+    pub(super) fn work(mut self) {
+        while self.admit() {
+            self.plan();
+            self.step();
+            self.running.retain_mut(|running| !running.finish());
+        }
+        for mut running in self.running {
+            running.abort(Error::Stopped);
+        }
+        for job in self.queue.end() {
+            let _ = job.events.send(Event::Failed(Error::Stopped));
+        }
+    }
+
+    /// Lets go of requests nobody listens to, and begins others while there are sequences. False at the end.
+    fn admit(&mut self) -> bool {
+        self.running.retain(|running| !running.job.events.is_closed());
+        let clients: Vec<u64> = self.running.iter().map(|running| running.job.request.client).collect();
+        let used: usize = self.running.iter().map(Running::sequences).sum();
+        self.load.running = self.running.len();
+        self.load.kept_tokens = self.prefixes.as_ref().map_or(0, PrefixCache::len) * BLOCK;
+        let free = self.model.sequences().saturating_sub(used);
+        let Some(jobs) = self.queue.take(&clients, free, self.load) else { return false };
+        for job in jobs {
+            self.begin(job);
+        }
+        true
+    }
+
+    fn begin(&mut self, job: Job) {
+        let prompt = &job.request.prompt;
+        // The last token is always fed: what comes after it is not in the cache.
+        let (cached, prefixes) = match &mut self.prefixes {
+            Some(cache) => cache.find(&prompt[..prompt.len() - 1]),
+            None => (0, Vec::new()),
+        };
+        self.load.prompt_tokens += prompt.len() as u64;
+        self.load.cached_tokens += cached as u64;
+        let events = job.events.clone();
+        let begun = begin(&self.model, &prompt[..cached], prefixes)
+            .and_then(|sequence| Running::new(job, sequence, cached));
+        match begun {
+            Ok(running) => self.running.push(running),
+            Err(error) => drop(events.send(Event::Failed(error))),
+        }
+    }
+
+    /// Decides what each choice is fed: one token where text is generated, and equal shares of what is left of the step where
+    /// prompts are read.
+    fn plan(&mut self) {
+        self.each(Running::fork);
+        let mut rows = self.model.batch();
+        let mut unread = Vec::new();
+        for (r, running) in self.running.iter_mut().enumerate() {
+            for c in 0..running.choices.len() {
+                let left = running.unread(c);
+                let choice = &mut running.choices[c];
+                choice.planned = usize::from(choice.is_decoding());
+                rows -= choice.planned;
+                if left > 0 {
+                    unread.push((left, r, c));
+                }
+            }
+        }
+        let decoding = rows < self.model.batch();
+        let mut budget = if decoding { rows.min(self.chunk) } else { rows };
+        // Whoever needs less than a share leaves the rest to the others.
+        unread.sort_by_key(|(left, ..)| *left);
+        let mut sharing = unread.len();
+        for (left, r, c) in unread {
+            // Rounded up, so that a small budget still moves someone: those who need least first.
+            let planned = left.min(budget.div_ceil(sharing));
+            self.running[r].choices[c].planned = planned;
+            budget -= planned;
+            sharing -= 1;
+        }
+    }
+
+    /// Runs what is planned.
+    fn step(&mut self) {
+        self.reserve();
+        let planned: Vec<(usize, usize, usize)> = self.planned();
+        if planned.is_empty() || self.run().is_ok() {
+            return;
+        }
+        // Somebody's share failed, and nothing was taken up: find out whose.
+        for &(r, c, rows) in &planned {
+            self.running.iter_mut().flat_map(|running| &mut running.choices).for_each(|c| c.planned = 0);
+            let Some(choice) = self.running.get_mut(r).and_then(|running| running.choices.get_mut(c)) else {
+                continue;
+            };
+            if choice.sequence.is_none() {
+                continue;
+            }
+            choice.planned = rows;
+            if let Err(error) = self.run() {
+                // The others keep their places until all have been tried.
+                self.running[r].abort(error);
+            }
+        }
+    }
+
+    /// Whose turn it is, and with how many rows.
+    fn planned(&self) -> Vec<(usize, usize, usize)> {
+        let choices = |(r, running): (usize, &Running)| {
+            let planned: Vec<usize> = running.choices.iter().map(|choice| choice.planned).collect();
+            planned.into_iter().enumerate().map(move |(c, rows)| (r, c, rows)).filter(|(.., rows)| *rows > 0)
+        };
+        self.running.iter().enumerate().flat_map(choices).collect()
+    }
+
+    /// Makes room in the cache for what is planned. A choice for which there is none sits this step out.
+    fn reserve(&mut self) {
+        let model = self.model.clone();
+        let engine = &mut *model.engine();
+        for choice in self.running.iter_mut().flat_map(|running| &mut running.choices) {
+            let Some(sequence) = choice.sequence.as_mut().filter(|_| choice.planned > 0) else { continue };
+            let mut reserved = sequence.reserve(&mut engine.pools, choice.planned);
+            let groups = if self.prefixes.is_some() { model.0.groups.len() } else { 0 };
+            for group in 0..groups {
+                let (Some(cache), Err(Error::CacheFull { needed, .. })) = (&mut self.prefixes, &reserved)
+                else {
+                    break;
+                };
+                cache.evict(&mut engine.pools, group, needed.div_ceil(BLOCK));
+                reserved = sequence.reserve(&mut engine.pools, choice.planned);
+            }
+            if reserved.is_err() {
+                choice.planned = 0;
+            }
+        }
+    }
+
+    /// Runs what is planned, and takes up what it brought. After an error nothing has changed.
+    fn run(&mut self) -> Result<()> {
+        let logits = self.running.iter().any(Running::wants_logits);
+        let work = if logits { Work::Forward } else { Work::Step };
+        let mut feeds = Vec::new();
+        self.running.iter_mut().for_each(|running| running.feeds(&mut feeds));
+        sequence::run(&self.model, &mut feeds, work, &StopFlag::default(), &mut self.out)?;
+        drop(feeds);
+        self.load.steps += 1;
+        let (out, width) = (&self.out, self.model.vocabulary());
+        let mut row = 0;
+        let mut outcome = |at: &Outcome<'_>| {
+            row += 1;
+            if logits {
+                choose(&out.logits[(row - 1) * width..][..width], at)
+            } else {
+                Ok(out.tokens[row - 1].into())
+            }
+        };
+        for running in &mut self.running {
+            let generated = running.generated();
+            if let Err(error) = running.advance(&mut outcome) {
+                running.abort(error);
+            }
+            self.load.generated_tokens += (running.generated() - generated) as u64;
+        }
+        self.remember();
+        Ok(())
+    }
+
+    /// Keeps whole blocks of prompts for others. Only what was fed as a prompt: what was generated may differ from it in the
+    /// last bits, and a text must not depend on who came before.
+    fn remember(&mut self) {
+        let Some(cache) = &mut self.prefixes else { return };
+        let engine = &mut *self.model.engine();
+        for running in &mut self.running {
+            let Some(Some(sequence)) = running.choices.first().map(|choice| &choice.sequence) else {
+                continue;
+            };
+            let prompt = &running.job.request.prompt;
+            let blocks = sequence.position().min(prompt.len()) / BLOCK;
+            if blocks > running.remembered {
+                running.remembered = blocks;
+                cache.insert(&mut engine.pools, &prompt[..blocks * BLOCK], |index| sequence.blocks(index));
+            }
+        }
+    }
+
+    /// Does something with every request; those with which it fails end.
+    fn each(&mut self, mut work: impl FnMut(&mut Running) -> Result<()>) {
+        for running in &mut self.running {
+            if let Err(error) = work(running) {
+                running.abort(error);
+            }
+        }
+    }
+}
+
+/// The token the sampler chooses by these logits, and how likely it was.
+fn choose(logits: &[f32], at: &Outcome<'_>) -> Result<Chosen> {
+    let position = at.history.len() as u32 - 1;
+    let token = select(&mut logits.to_vec(), at.sampling, at.history, position)
+        .ok_or(akunu_program::Error::NoChoice { position })?;
+    let log_probabilities = at.wanted.map(|count| LogProbabilities::new(logits, token, count));
+    Ok(Chosen { token, log_probabilities })
+}
+
+impl From<u32> for Chosen {
+    fn from(token: u32) -> Chosen {
+        Chosen { token, log_probabilities: None }
+    }
+}

@@ -58,7 +58,7 @@ struct Lowering<'a> {
     plan: Plan,
     steps: Vec<Step>,
     values: HashMap<ValueId, BufferId>,
-    /// The same values as 8-bit integers.
+    /// The same values as integers.
     quantized: HashMap<ValueId, BufferId>,
 }
 

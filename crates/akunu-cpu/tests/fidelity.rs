@@ -14,6 +14,10 @@ use serde_json::Value;
 /// F16, with 11 bits.
 const ERROR: f32 = 5e-3;
 
+/// Largest difference of a log-probability. Keys and values in F16 are off by up to 2^-12 of themselves, which moves scores and
+/// sums of about 4 by about 1e-3; rounding activations to 15 bits adds less. (With 8 bits, llama.cpp is up to 0.12 away.)
+const LOG_ERROR: f64 = 4e-3;
+
 fn available() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
@@ -73,8 +77,7 @@ fn quantised_models_give_the_oracles_best_tokens() {
                     worst = worst.max((log_probability - pair[1].as_f64().unwrap()).abs());
                 }
             }
-            // llama.cpp, which rounds alike or more coarsely, is up to 0.12 away (see the fixture's table).
-            assert!(worst < 0.12, "{dtype}, {isa}: {worst}");
+            assert!(worst < LOG_ERROR, "{dtype}, {isa}: {worst}");
         }
     }
 }

@@ -9,7 +9,7 @@ use akunu_program::reference::Reference;
 use crate::{Error, Result};
 
 /// The names `--backend` takes, the one that `auto` means first.
-pub const BACKENDS: [&str; 2] = ["reference", "cpu"];
+pub const BACKENDS: [&str; 2] = ["cpu", "reference"];
 
 /// The backend of that name; `auto` is the first of [`BACKENDS`]. `threads` are for those that run on the CPU, by default one
 /// for each core.

@@ -1,4 +1,4 @@
-//! Products of packed integer weights with 8-bit activations.
+//! Products of packed integer weights with 15-bit activations.
 //!
 //! For each output: the integer dot of every group is exact; groups are added in `f32` in column order, scale first, then
 //! minimum. Nothing depends on how many rows or panels are worked on together.
@@ -277,9 +277,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                     let scale = scales.scale::<S>(tile, half);
                     for (m, sum) in sums.iter_mut().enumerate() {
                         let group = group(m);
-                        let init = -(self.zero * i32::from(group.sums[half]));
-                        let words = [0, 1, 2, 3].map(|i| group.words[4 * half + i]);
-                        let dot = S::to_float(dot::<S, U, 4>(init, codes, &words));
+                        let init = -(self.zero * group.sums[half]);
+                        let high = [0, 1, 2, 3].map(|i| group.high[4 * half + i]);
+                        let low = [0, 1, 2, 3].map(|i| group.low[4 * half + i]);
+                        let dot = S::to_float(dot::<S, U, 4>(init, codes, &high, &low));
                         *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
                     }
                     if Z::MIN {
@@ -293,8 +294,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let scale = scales.scale::<S>(tile, 0);
                 for (m, sum) in sums.iter_mut().enumerate() {
                     let group = group(m);
-                    let init = -(self.zero * (i32::from(group.sums[0]) + i32::from(group.sums[1])));
-                    let dot = S::to_float(dot::<S, U, 8>(init, &codes, &group.words));
+                    let init = -(self.zero * (group.sums[0] + group.sums[1]));
+                    let dot = S::to_float(dot::<S, U, 8>(init, &codes, &group.high, &group.low));
                     *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
                 }
                 if Z::MIN {
@@ -313,6 +314,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 }
 
 #[inline(always)]
-fn dot<S: Simd, U: Unpack, const N: usize>(init: i32, codes: &[S::C; N], x: &[i32; N]) -> S::I {
-    if U::WIDE { S::dot::<N, true>(init, codes, x) } else { S::dot::<N, false>(init, codes, x) }
+fn dot<S: Simd, U: Unpack, const N: usize>(
+    init: i32,
+    codes: &[S::C; N],
+    high: &[i32; N],
+    low: &[i32; N],
+) -> S::I {
+    if U::WIDE {
+        S::dot::<N, true>(init, codes, high, low)
+    } else {
+        S::dot::<N, false>(init, codes, high, low)
+    }
 }

@@ -5,27 +5,33 @@ use std::ops::Range;
 use crate::Isa;
 use crate::memory::Plain;
 use crate::pack::{Codes, Form, Matrix, Scales, TILE};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, LOW_BITS, Simd};
 
 use super::float::{Bf16, F16, F32, FloatProduct};
 use super::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Iq4, SuperScales};
 
-/// A tile's worth of activations of one row, as 8-bit integers under one scale.
+/// The largest integer activations become: 127 in the high byte, 0 in the low one.
+pub(crate) const LARGEST: i32 = 127 << LOW_BITS;
+
+/// A tile's worth of activations of one row, as integers within ±[`LARGEST`] under one scale. Each is
+/// `high · 2^LOW_BITS + low` with `high` within ±127 and `low` within ±64, which byte-wise dot products take one after the other.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Group {
-    /// Four integers -127..=127 in each word, the first in the lowest byte.
-    pub(crate) words: [i32; TILE / 4],
+    /// Four high parts in each word, the first in the lowest byte.
+    pub(crate) high: [i32; TILE / 4],
+    /// The low parts, alike.
+    pub(crate) low: [i32; TILE / 4],
     pub(crate) scale: f32,
     /// The sums of the first and the last sixteen integers.
-    pub(crate) sums: [i16; 2],
+    pub(crate) sums: [i32; 2],
     /// The same, times the scale.
     pub(crate) scaled_sums: [f32; 2],
 }
 
-// SAFETY: numbers without padding: 32 + 4 + 4 + 8 bytes.
+// SAFETY: numbers without padding: 32 + 32 + 4 + 8 + 8 bytes.
 unsafe impl Plain for Group {}
-const _: () = assert!(size_of::<Group>() == 48);
+const _: () = assert!(size_of::<Group>() == 84);
 
 /// The rows a product multiplies: contiguous, row after row.
 #[derive(Clone, Copy)]

@@ -4,9 +4,12 @@ use akunu_program::program::{Activation, NormKind};
 use akunu_program::rope::RopeLayout;
 
 use crate::pack::TILE;
-use crate::simd::{Kernel, LANES, Simd};
+use crate::simd::{Kernel, LANES, LOW_BITS, Simd};
 
-use super::product::Group;
+use super::product::{Group, LARGEST};
+
+/// What one of an activation's high part stands for.
+const LOW: i32 = 1 << LOW_BITS;
 
 /// Calls `f` with every sixteen elements, the last ones padded with zeros.
 #[inline(always)]
@@ -163,7 +166,7 @@ impl Kernel for Cap<'_> {
     }
 }
 
-/// Activations to 8-bit integers, each tile of 32 under its own scale: the largest becomes ±127.
+/// Activations to integers, each tile of 32 under its own scale: the largest becomes ±[`LARGEST`].
 pub(crate) struct Quantize<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) out: &'a mut [Group],
@@ -178,20 +181,32 @@ impl Kernel for Quantize<'_> {
             let zero = S::splat(0.0);
             let [a, b] = halves.map(|x| S::max(x, S::sub(zero, x)));
             let largest = S::largest(S::max(a, b));
-            let inverse = S::splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-            out.scale = largest / 127.0;
-            let mut bytes = [0i8; TILE];
-            for (i, (x, bytes)) in halves.into_iter().zip(bytes.as_chunks_mut().0).enumerate() {
+            // Tiles so small that the quotient would overflow are zero.
+            let inverse = S::splat(if largest > 1e-30 { LARGEST as f32 / largest } else { 0.0 });
+            out.scale = largest / LARGEST as f32;
+            let (mut high, mut low) = ([[0i8; LANES]; 2], [[0i8; LANES]; 2]);
+            for (i, x) in halves.into_iter().enumerate() {
                 let q = S::round(S::mul(x, inverse));
-                S::store_i8(q, bytes);
+                // Whole numbers below 2^24: all of this is exact.
+                let whole = S::to_float(q);
+                let upper = S::round(S::mul(whole, S::splat(1.0 / LOW as f32)));
+                let lower = S::round(S::fma(S::to_float(upper), S::splat(-LOW as f32), whole));
+                S::store_i8(upper, &mut high[i]);
+                S::store_i8(lower, &mut low[i]);
                 let sum = S::sum_i(q);
-                out.sums[i] = sum as i16;
+                out.sums[i] = sum;
                 out.scaled_sums[i] = sum as f32 * out.scale;
             }
-            out.words =
-                std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j] as u8)));
+            (out.high, out.low) = (words(&high), words(&low));
         }
     }
+}
+
+/// Four bytes to a word.
+#[inline(always)]
+fn words(bytes: &[[i8; LANES]; 2]) -> [i32; TILE / 4] {
+    let bytes = bytes.as_flattened();
+    std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j] as u8)))
 }
 
 /// Rotates every head of a row, in place.

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, LOW_BITS, Simd};
 
 /// Two 256-bit registers.
 #[derive(Clone, Copy)]
@@ -188,37 +188,55 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
-        unsafe {
-            let ones = _mm256_set1_epi16(1);
-            let mut sums = [_mm256_set1_epi32(if WIDE { 0 } else { init }); 2];
-            if WIDE {
-                // Unsigned bytes with all eight bits could overflow the 16-bit pair sums: at most 2 · 255 · 127. As signed
-                // numbers around 128 they cannot: 2 · 128 · 127. Then `init` is in the codes already.
-                let flip = _mm256_set1_epi8(-128);
-                for i in 0..N {
-                    let x = _mm256_set1_epi32(x[i]);
-                    for half in 0..2 {
-                        let code = _mm256_xor_si256(codes[i][half], flip);
-                        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
-                        sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
-                    }
-                }
-            } else {
-                // Six-bit codes: two pair sums, at most 2 · 2 · 63 · 127, fit in 16 bits.
-                const { assert!(N.is_multiple_of(2)) }
-                for i in (0..N).step_by(2) {
-                    let (x0, x1) = (_mm256_set1_epi32(x[i]), _mm256_set1_epi32(x[i + 1]));
-                    for half in 0..2 {
-                        let pairs = _mm256_add_epi16(
-                            _mm256_maddubs_epi16(codes[i][half], x0),
-                            _mm256_maddubs_epi16(codes[i + 1][half], x1),
-                        );
-                        sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
-                    }
+    fn dot<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: &[Self::C; N],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> Self::I {
+        let upper = bytes_dot::<N, WIDE>(codes, high);
+        let lower = bytes_dot::<N, WIDE>(codes, low);
+        let init = if WIDE { 0 } else { init };
+        std::array::from_fn(|i| unsafe {
+            let shifted = _mm256_slli_epi32::<{ LOW_BITS as i32 }>(upper[i]);
+            _mm256_add_epi32(_mm256_add_epi32(shifted, lower[i]), _mm256_set1_epi32(init))
+        })
+    }
+}
+
+/// The dots of codes with bytes -127..=127. If `WIDE`, with the codes taken around 128: unsigned bytes with all eight bits could
+/// overflow the 16-bit pair sums (at most 2 · 255 · 127), signed ones cannot (2 · 128 · 127).
+// SAFETY of every block below: as above.
+#[allow(clippy::undocumented_unsafe_blocks)]
+#[inline(always)]
+fn bytes_dot<const N: usize, const WIDE: bool>(codes: &[[__m256i; 2]; N], x: &[i32; N]) -> [__m256i; 2] {
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let mut sums = [_mm256_setzero_si256(); 2];
+        if WIDE {
+            let flip = _mm256_set1_epi8(-128);
+            for i in 0..N {
+                let x = _mm256_set1_epi32(x[i]);
+                for half in 0..2 {
+                    let code = _mm256_xor_si256(codes[i][half], flip);
+                    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
+                    sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
                 }
             }
-            sums
+        } else {
+            // Six-bit codes: two pair sums, at most 2 · 2 · 63 · 127, fit in 16 bits.
+            const { assert!(N.is_multiple_of(2)) }
+            for i in (0..N).step_by(2) {
+                let (x0, x1) = (_mm256_set1_epi32(x[i]), _mm256_set1_epi32(x[i + 1]));
+                for half in 0..2 {
+                    let pairs = _mm256_add_epi16(
+                        _mm256_maddubs_epi16(codes[i][half], x0),
+                        _mm256_maddubs_epi16(codes[i + 1][half], x1),
+                    );
+                    sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
+                }
+            }
         }
+        sums
     }
 }

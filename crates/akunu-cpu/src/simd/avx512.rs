@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, LOW_BITS, Simd};
 
 /// One 512-bit register.
 #[derive(Clone, Copy)]
@@ -147,13 +147,20 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+    fn dot<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: &[Self::C; N],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> Self::I {
         unsafe {
-            let mut sums = _mm512_set1_epi32(init);
+            // Two chains, so that one's latency hides behind the other's.
+            let (mut upper, mut lower) = (_mm512_setzero_si512(), _mm512_set1_epi32(init));
             for i in 0..N {
-                sums = _mm512_dpbusd_epi32(sums, codes[i], _mm512_set1_epi32(x[i]));
+                upper = _mm512_dpbusd_epi32(upper, codes[i], _mm512_set1_epi32(high[i]));
+                lower = _mm512_dpbusd_epi32(lower, codes[i], _mm512_set1_epi32(low[i]));
             }
-            sums
+            _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
         }
     }
 }

@@ -17,6 +17,9 @@ pub(crate) use portable::Portable;
 /// Lanes of a vector, and rows of a weight panel.
 pub(crate) const LANES: usize = 16;
 
+/// Bits of the low part of an activation: see [`Simd::dot`].
+pub(crate) const LOW_BITS: u32 = 7;
+
 /// Work that is the same for every instruction set but for its vectors.
 pub(crate) trait Kernel {
     /// Does the work. `#[inline(always)]`.
@@ -77,10 +80,16 @@ pub(crate) trait Simd: Copy {
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C;
     /// `table[x]` for every byte, each below 16.
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C;
-    /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the signed activation; `x` holds
-    /// four activations in each word, -127..=127. Codes have at most six bits; or, if `WIDE`, eight, and then `init` must be
-    /// -128 times the sum of the activations (so that instruction sets with signed products may leave both out).
-    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I;
+    /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the activation
+    /// `high · 2^LOW_BITS + low`, with `high` within ±127 and `low` within ±64, four of each in a word. Codes have at most six
+    /// bits; or, if `WIDE`, eight, and then `init` must be -128 times the sum of the activations (so that instruction sets with
+    /// signed products may leave both out).
+    fn dot<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: &[Self::C; N],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> Self::I;
 
     /// `e^x`, within 2 units in the last place; 0 below -87.3.
     #[inline(always)]

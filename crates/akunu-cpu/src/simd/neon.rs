@@ -5,7 +5,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, LOW_BITS, Simd};
 
 /// Four 128-bit registers.
 #[derive(Clone, Copy)]
@@ -181,21 +181,29 @@ impl Simd for Neon {
         x.map(|x| unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), x) })
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+    fn dot<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: &[Self::C; N],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> Self::I {
         unsafe {
             // Products here are of signed bytes: codes with all eight bits are taken around 128, which `init` is for.
-            let mut sums = [vdupq_n_s32(if WIDE { 0 } else { init }); 4];
+            let mut upper = [vdupq_n_s32(0); 4];
+            let mut lower = [vdupq_n_s32(if WIDE { 0 } else { init }); 4];
             for i in 0..N {
-                let x = vreinterpretq_s8_s32(vdupq_n_s32(x[i]));
-                for (sum, code) in sums.iter_mut().zip(codes[i]) {
+                let (high, low) = (vdupq_n_s32(high[i]), vdupq_n_s32(low[i]));
+                for (part, code) in codes[i].into_iter().enumerate() {
                     let code = if WIDE { veorq_u8(code, vdupq_n_u8(128)) } else { code };
-                    asm!(
-                        "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
-                        inout(vreg) *sum, in(vreg) code, in(vreg) x, options(pure, nomem, nostack)
-                    );
+                    for (sum, x) in [(&mut upper[part], high), (&mut lower[part], low)] {
+                        asm!(
+                            "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+                            inout(vreg) *sum, in(vreg) code, in(vreg) x, options(pure, nomem, nostack)
+                        );
+                    }
                 }
             }
-            sums
+            pairs(upper, lower, |upper, lower| vaddq_s32(vshlq_n_s32::<{ LOW_BITS as i32 }>(upper), lower))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{LANES, Simd};
+use super::{LANES, LOW_BITS, Simd};
 
 /// Plain Rust arrays.
 #[derive(Clone, Copy)]
@@ -136,10 +136,17 @@ impl Simd for Portable {
         x.map(|x| table[usize::from(x & 15)])
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(init: i32, codes: &[Self::C; N], x: &[i32; N]) -> Self::I {
+    fn dot<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: &[Self::C; N],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> Self::I {
         let mut sums = [init; LANES];
-        for (codes, x) in codes.iter().zip(x) {
-            let x = x.to_le_bytes().map(|x| i32::from(x as i8));
+        for (codes, (high, low)) in codes.iter().zip(high.iter().zip(low)) {
+            let (high, low) = (high.to_le_bytes(), low.to_le_bytes());
+            let x: [i32; 4] =
+                std::array::from_fn(|i| (i32::from(high[i] as i8) << LOW_BITS) + i32::from(low[i] as i8));
             for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<4>().0) {
                 for (code, x) in codes.iter().zip(x) {
                     *sum += i32::from(*code) * x;

@@ -1,6 +1,6 @@
 //! Every instruction set this processor has, against plain arithmetic.
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, LOW_BITS, Simd};
 use crate::Isa;
 
 /// Runs a kernel with each available instruction set.
@@ -97,24 +97,33 @@ impl Kernel for Dots {
         for round in 0..200 {
             // The extremes first, where narrow sums would overflow.
             let codes: [[u8; 64]; 8] =
-                std::array::from_fn(|_| std::array::from_fn(|_| if round == 0 { 255 } else { byte() }));
-            let x: [i8; 32] =
-                std::array::from_fn(|_| if round == 0 { 127 } else { (byte() as i8).max(-127) });
-            let words: [i32; 8] =
-                std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| x[4 * i + j] as u8)));
-            let sum: i32 = x.iter().map(|x| i32::from(*x)).sum();
+                std::array::from_fn(|_| std::array::from_fn(|_| if round < 2 { 255 } else { byte() }));
+            let (high, low): ([i8; 32], [i8; 32]) = match round {
+                0 => ([127; 32], [64; 32]),
+                1 => ([-127; 32], [-64; 32]),
+                _ => {
+                    let mut within = |most: i8| std::array::from_fn(|_| (byte() as i8).clamp(-most, most));
+                    (within(127), within(64))
+                }
+            };
+            let words = |x: &[i8; 32]| -> [i32; 8] {
+                std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| x[4 * i + j] as u8)))
+            };
+            let x: [i32; 32] = std::array::from_fn(|i| (i32::from(high[i]) << LOW_BITS) + i32::from(low[i]));
+            let (high, low) = (words(&high), words(&low));
+            let sum: i32 = x.iter().sum();
             let expected = |mask: u8, init: i32| -> [f32; LANES] {
                 std::array::from_fn(|r| {
-                    let product = |k: usize| i32::from(codes[k / 4][4 * r + k % 4] & mask) * i32::from(x[k]);
+                    let product = |k: usize| i32::from(codes[k / 4][4 * r + k % 4] & mask) * x[k];
                     (init + (0..32).map(product).sum::<i32>()) as f32
                 })
             };
             let mut actual = [0.0; LANES];
             let loaded = codes.map(|c| S::codes(&c));
-            S::store(S::to_float(S::dot::<8, true>(-128 * sum, &loaded, &words)), &mut actual);
+            S::store(S::to_float(S::dot::<8, true>(-128 * sum, &loaded, &high, &low)), &mut actual);
             assert_eq!(actual, expected(255, -128 * sum));
             let narrow = loaded.map(|c| S::and(c, 63));
-            S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &words)), &mut actual);
+            S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &high, &low)), &mut actual);
             assert_eq!(actual, expected(63, -32 * sum));
         }
     }

@@ -1,7 +1,7 @@
 //! One suite for every backend: each operation, in every dtype, against the reference backend.
 //!
 //! [`run`] gives one [`Outcome`] for each case: how large the worst error was, as a share of what is allowed. What is allowed
-//! follows from the numbers themselves: a backend may round the inputs of products to 8 bits in groups of 32 (for quantised
+//! follows from the numbers themselves: a backend may round the inputs of products to 15 bits in groups of 32 (for quantised
 //! weights) or to F16, and add in `f32`.
 //!
 //! ```

@@ -17,6 +17,9 @@ const ROWS: usize = 37;
 /// Rows fed: more than fit a register block, and not a multiple of one.
 const FED: usize = 22;
 
+/// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign.
+const LARGEST: f64 = 16256.0;
+
 /// How many standard deviations of rounding are allowed.
 const DEVIATIONS: f64 = 6.0;
 
@@ -95,7 +98,7 @@ fn allowed(dtype: DType, x: &[f32], w: &[f32]) -> f64 {
         let group = |(x, w): (&[f32], &[f32])| {
             let largest = x.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
             let squares: f64 = w.iter().map(|w| f64::from(*w).powi(2)).sum();
-            (largest / 127.0).powi(2) / 12.0 * squares
+            (largest / LARGEST).powi(2) / 12.0 * squares
         };
         x.chunks(32).zip(w.chunks(32)).map(group).sum()
     } else {

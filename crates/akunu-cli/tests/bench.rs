@@ -99,3 +99,24 @@ fn a_peer_that_fails_is_named() {
     let error = failed(Path::new("/bin/echo"));
     assert!(error.contains("/bin/echo did not answer as llama-bench does"), "{error}");
 }
+
+#[test]
+fn prompts_are_answered_end_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prompts.txt");
+    std::fs::write(&file, "hello\n\nand again\n").unwrap();
+    let prompts = format!("--prompts={}", file.display());
+    let arguments = ["bench", &tiny_model(), &prompts, "-n", "6", "-r", "2", "-t", "1"];
+    let json = run(folder.path(), &[&arguments[..], &["-o", "json"]].concat()).json();
+    let answers = json.as_array().unwrap();
+    assert_eq!(answers.len(), 2);
+    for answer in answers {
+        let number = |field: &str| answer[field].as_f64().unwrap();
+        assert!(number("n_prompt") > 0.0 && number("n_gen") <= 6.0, "{answer}");
+        assert!(number("first_token_ms") <= number("total_ms") && number("prefill_ts") > 0.0, "{answer}");
+        assert_eq!(answer["samples_ms"].as_array().unwrap().len(), 2);
+    }
+    assert_eq!(run(folder.path(), &arguments).ok().lines().count(), 2 + 2);
+    run(folder.path(), &["bench", &tiny_model(), "--prompts=/nowhere"]).failed(1);
+    run(folder.path(), &["bench", &tiny_model(), "--prompts", "--peer", "x"]).failed(2);
+}

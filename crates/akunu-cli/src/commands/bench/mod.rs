@@ -2,6 +2,7 @@
 
 mod peer;
 mod plan;
+mod prompts;
 mod sample;
 mod table;
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use self::peer::{Comparison, Peer};
 use self::plan::Plan;
+use self::prompts::Answered;
 use self::sample::{deviation, mean, range};
 use self::table::{Column, left, right};
 use crate::engine::{DEFAULT_MODEL, backend_names, positive};
@@ -29,7 +31,8 @@ Examples:
   akunu bench                                pp512 and tg128 of smollm2, five times each
   akunu bench a.gguf b.gguf -p 128,512 -n 0  prompts alone, of two lengths
   akunu bench model.gguf -d 2048 -o json     behind 2048 tokens of context
-  akunu bench model.gguf --peer llama-bench  beside llama.cpp, run by run in turn";
+  akunu bench model.gguf --peer llama-bench  beside llama.cpp, run by run in turn
+  akunu bench model.gguf --prompts -n 64     real prompts: how long a user waits";
 
 const COLUMNS: [Column; 7] = [
     left("model", 30),
@@ -92,6 +95,16 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     peer: Option<PathBuf>,
 
+    /// Answer real prompts, or those in a file (one on each line), with at most -n tokens each
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with_all = ["peer", "prompt", "depth"]
+    )]
+    prompts: Option<Option<PathBuf>>,
+
     /// Form of the result
     #[arg(short, long, value_name = "FORM", default_value = "md")]
     output: Form,
@@ -134,24 +147,42 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if models.is_empty() {
         models.push(DEFAULT_MODEL);
     }
+    let models = models.into_iter().map(locate).collect::<akunu::Result<Vec<PathBuf>>>()?;
+    if let Some(file) = &arguments.prompts {
+        let prompts = prompts::read(file.as_deref())?;
+        return table(arguments.output, &prompts::COLUMNS, out, Answered::cells, |done| {
+            models.iter().try_for_each(|path| arguments.answer(path, &prompts, done))
+        });
+    }
     let columns = if arguments.peer.is_some() { COMPARED } else { COLUMNS };
-    if arguments.output == Form::Md {
-        table::header(out, &columns)?;
+    table(arguments.output, &columns, out, Test::cells, |done| {
+        models.iter().try_for_each(|path| arguments.measure(path, done))
+    })
+}
+
+/// Takes results as they come: into the table at once, into the other forms at the end.
+fn table<T: Serialize>(
+    form: Form,
+    columns: &[Column],
+    out: &mut Out,
+    cells: impl Fn(&T) -> Vec<String>,
+    measure: impl FnOnce(&mut dyn FnMut(T) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    if form == Form::Md {
+        table::header(out, columns)?;
     }
-    let mut tests = Vec::new();
-    for model in models {
-        arguments.measure(&locate(model)?, &mut |test| {
-            if arguments.output == Form::Md {
-                table::row(out, &columns, test.cells())?;
-            }
-            tests.push(test);
-            Ok(())
-        })?;
-    }
-    match arguments.output {
+    let mut results = Vec::new();
+    measure(&mut |result| {
+        if form == Form::Md {
+            table::row(out, columns, cells(&result))?;
+        }
+        results.push(result);
+        Ok(())
+    })?;
+    match form {
         Form::Md => Ok(()),
-        Form::Json => output::json(out, &tests),
-        Form::Csv => table::csv(out, &tests),
+        Form::Json => output::json(out, &results),
+        Form::Csv => table::csv(out, &results),
     }
 }
 
@@ -165,19 +196,50 @@ impl Arguments {
         tests.flat_map(behind).collect()
     }
 
-    fn measure(&self, path: &Path, done: &mut impl FnMut(Test) -> Result<()>) -> Result<()> {
-        let plans = self.plans();
-        let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1);
+    /// The model, and what the table calls it.
+    fn load(&self, path: &Path, context: Option<usize>) -> Result<(Model, Summary)> {
         let file = ModelFile::open(path).map_err(akunu::Error::from)?;
         let summary = Summary::of(&file, None)?;
-        let spinner = Spinner::new(&format!("loading {}", path.display()));
         let options = Options {
             backend: self.backend.clone(),
             threads: Some(self.threads()),
-            context: Some(context),
+            context,
             ..Options::default()
         };
-        let model = Model::from_file(&file, &options)?;
+        Ok((Model::from_file(&file, &options)?, summary))
+    }
+
+    fn answer(
+        &self,
+        path: &Path,
+        prompts: &[(String, String)],
+        done: &mut dyn FnMut(Answered) -> Result<()>,
+    ) -> Result<()> {
+        let spinner = Spinner::new(&format!("loading {}", path.display()));
+        let (model, summary) = self.load(path, None)?;
+        let model_type = model_type(&model, &summary);
+        let most_tokens = self.generate.iter().copied().max().unwrap_or(1).max(1);
+        for (name, prompt) in prompts {
+            let mut samples = Vec::new();
+            for repetition in 0..=self.repetitions {
+                spinner.set(&format!("{name} {repetition}/{}", self.repetitions));
+                let sample = prompts::answer(&model, prompt, most_tokens)?;
+                // The first one warms caches up.
+                if repetition > 0 {
+                    samples.push(sample);
+                }
+            }
+            done(Answered::new(&model, &model_type, self.threads(), name, &samples))?;
+        }
+        spinner.clear();
+        Ok(())
+    }
+
+    fn measure(&self, path: &Path, done: &mut dyn FnMut(Test) -> Result<()>) -> Result<()> {
+        let plans = self.plans();
+        let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1);
+        let spinner = Spinner::new(&format!("loading {}", path.display()));
+        let (model, summary) = self.load(path, Some(context))?;
         let peer = self.peer.clone().map(|binary| Peer { binary });
         let mut sequence = model.sequence()?;
         for plan in plans {
@@ -219,12 +281,10 @@ impl Arguments {
         let tokens = plan.tokens() as f64;
         let samples_ts: Vec<f64> = samples.iter().map(|time| tokens / time.as_secs_f64()).collect();
         let nanoseconds: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64).collect();
-        let dtype = summary.dtypes.iter().max_by_key(|share| share.bytes).map(|share| share.dtype.as_str());
-        let parameters = crate::units::count(summary.parameters).replace(' ', "");
         Test {
             backends: model.backend().to_owned(),
             model_filename: model.path().display().to_string(),
-            model_type: format!("{} {parameters} {}", model.architecture().family, dtype.unwrap_or_default()),
+            model_type: model_type(model, summary),
             model_size: summary.dtypes.iter().map(|share| share.bytes).sum(),
             model_n_params: summary.parameters,
             n_batch: model.batch(),
@@ -241,6 +301,13 @@ impl Arguments {
             samples_ts,
         }
     }
+}
+
+/// Family, size and the dtype of most weights.
+fn model_type(model: &Model, summary: &Summary) -> String {
+    let dtype = summary.dtypes.iter().max_by_key(|share| share.bytes).map(|share| share.dtype.as_str());
+    let parameters = crate::units::count(summary.parameters).replace(' ', "");
+    format!("{} {parameters} {}", model.architecture().family, dtype.unwrap_or_default())
 }
 
 impl Test {
@@ -291,6 +358,7 @@ mod tests {
             backend: "auto".to_owned(),
             threads: None,
             peer: None,
+            prompts: None,
             output: Form::Md,
         };
         let names: Vec<String> = arguments.plans().into_iter().map(Plan::name).collect();

@@ -9,8 +9,19 @@ use std::process::Stdio;
 
 use common::{akunu, run, run_with_input, write_model};
 
-const COMMANDS: [&str; 10] =
-    ["bench", "complete", "devices", "inspect", "models", "perplexity", "pull", "quantize", "rm", "tokenize"];
+const COMMANDS: [&str; 11] = [
+    "bench",
+    "complete",
+    "devices",
+    "inspect",
+    "models",
+    "perplexity",
+    "profile",
+    "pull",
+    "quantize",
+    "rm",
+    "tokenize",
+];
 
 #[test]
 fn help_explains_every_command_with_examples() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use akunu_program::program::{CacheLayer, Domain, GroupId, KvGroup, Program};
 use akunu_program::select::{Sampling, select};
 use akunu_program::slots::{Row, Slots};
-use akunu_program::{Batch, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Work};
+use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
 
 use crate::Isa;
 use crate::kernels::rows::Argmax;
@@ -18,6 +18,7 @@ use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
 use crate::simd::LANES;
 use crate::step::{Attention, Step};
+use crate::timing::{Clock, Timings};
 use crate::weights::CpuWeights;
 
 /// Positions of the context that one worker attends to at a time in decoding: results are joined in the order of these
@@ -35,6 +36,8 @@ pub(crate) struct CpuExecutable {
     pub(crate) machine: Machine,
     pool: Arc<Pool>,
     steps: Vec<Step>,
+    /// Only while somebody wants them.
+    timings: Option<Timings>,
 }
 
 /// Everything the workers share during a run.
@@ -156,7 +159,7 @@ impl CpuExecutable {
             vocabulary,
         };
         machine.check_vectors(&steps)?;
-        Ok(CpuExecutable { machine, pool, steps })
+        Ok(CpuExecutable { machine, pool, steps, timings: None })
     }
 }
 
@@ -234,7 +237,9 @@ impl Executable for CpuExecutable {
             out.tokens.resize(turns as usize * batch.outputs.len(), 0);
         }
         let tokens = Turn::new(&mut out.tokens);
-        let walk = Walk { steps: &self.steps, machine, stop, halted: AtomicU32::new(u32::MAX), work, turns };
+        let timings = self.timings.as_ref();
+        let halted = AtomicU32::new(u32::MAX);
+        let walk = Walk { steps: &self.steps, timings, machine, stop, halted, work, turns };
         let result = self.pool.run(&|worker, team| walk.walk(worker, team, &tokens));
         let halted = walk.halted.into_inner() != u32::MAX;
         if let Some(error) = machine.state.own().error.take() {
@@ -253,6 +258,15 @@ impl Executable for CpuExecutable {
             out.logits.extend_from_slice(unsafe { machine.arena.get(offset, count) });
         }
         Ok(())
+    }
+
+    fn set_timing(&mut self, on: bool) -> bool {
+        self.timings = on.then(|| Timings::new(self.steps.len()));
+        true
+    }
+
+    fn timings(&self) -> Vec<Timing> {
+        self.timings.as_ref().map_or(Vec::new(), |timings| timings.timings(&self.steps))
     }
 }
 
@@ -288,6 +302,7 @@ impl State {
 /// One run, as the workers see it.
 struct Walk<'a> {
     steps: &'a [Step],
+    timings: Option<&'a Timings>,
     machine: &'a Machine,
     stop: &'a StopFlag,
     /// The number of the barrier after which to halt.
@@ -307,12 +322,14 @@ pub(crate) struct Place<'a> {
 impl Walk<'_> {
     fn walk(&self, worker: usize, team: &Team, tokens: &Turn<&mut Vec<u32>>) -> Result<(), Broken> {
         let mut place = Place { worker, team, barriers: 0 };
+        let mut clock = Clock::new(self.timings.filter(|_| worker == 0));
         for turn in 0..self.turns {
-            self.body(&mut place)?;
+            self.body(&mut place, &mut clock)?;
             if self.work == Work::Forward {
                 break;
             }
             self.select(&mut place, turn as usize, tokens)?;
+            clock.lap(self.steps.len(), Cost::default);
         }
         Ok(())
     }
@@ -332,12 +349,12 @@ impl Walk<'_> {
         self.halted.fetch_min(place.barriers, Ordering::Release);
     }
 
-    fn body(&self, place: &mut Place<'_>) -> Result<(), Broken> {
+    fn body(&self, place: &mut Place<'_>, clock: &mut Clock<'_>) -> Result<(), Broken> {
         // SAFETY: worker 0 writes the state only in `select`, between two barriers.
         let state = unsafe { self.machine.state.get() };
         // Whether rows were written that other workers will read.
         let mut pending = false;
-        for step in self.steps {
+        for (index, step) in self.steps.iter().enumerate() {
             let wide = step.is_wide();
             let crosses = matches!(step, Step::Gather { .. });
             if pending && (wide || crosses) {
@@ -351,6 +368,7 @@ impl Walk<'_> {
                 let writes_cache = matches!(step, Step::Rotate(_)) && !state.writes_late;
                 pending |= !state.redundant || writes_cache;
             }
+            clock.lap(index, || self.machine.cost(step, state));
         }
         // All workers read the logits next.
         if !self.steps.last().is_some_and(Step::is_wide) {

@@ -108,6 +108,12 @@ impl CpuKv {
         self.groups.iter().map(|g| &g.shape).eq(groups)
     }
 
+    /// Bytes that the keys and values of one position take in one layer.
+    pub(crate) fn position_bytes(&self, cache: CacheLayer) -> usize {
+        let group = &self.groups[cache.group.0 as usize];
+        group.shape.kv_heads * group.planes.tile / BLOCK
+    }
+
     /// Blocks of each group.
     pub(crate) fn blocks(&self) -> Vec<u32> {
         self.groups.iter().map(|group| group.blocks).collect()

@@ -17,6 +17,7 @@
 //! # Ok::<(), akunu_cpu::Error>(())
 //! ```
 
+mod ceilings;
 mod error;
 mod exec;
 mod isa;
@@ -30,6 +31,7 @@ mod pool;
 mod rope;
 mod simd;
 mod step;
+mod timing;
 mod walk_rows;
 mod walk_wide;
 mod weights;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 use akunu_program::program::{KvGroup, Program, WeightUse};
 use akunu_program::{Backend, Executable, KvStore, KvType, Limits, TensorSource, Weights};
 
+pub use ceilings::Ceilings;
 pub use error::Error;
 pub use isa::{ISA_VARIABLE, Isa};
 

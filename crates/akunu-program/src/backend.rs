@@ -12,7 +12,7 @@ use akunu_format::{ModelFile, Tensor};
 
 use crate::program::{GroupId, KvGroup, Program, WeightUse};
 use crate::select::Sampling;
-use crate::{Error, KvType, Result};
+use crate::{Error, KvType, Result, Timing};
 
 /// Positions in a block of the KV cache.
 pub const BLOCK: usize = 64;
@@ -214,4 +214,15 @@ pub trait Executable: Send {
     /// Runs a batch and waits for it. After an error the cache holds what it held before at all positions below those of
     /// the batch's rows.
     fn run(&mut self, batch: &Batch<'_>, work: Work, stop: &StopFlag, out: &mut Outputs) -> Result<()>;
+
+    /// Times every step of the runs from now on, or no longer, and forgets what was measured before. False where it cannot.
+    fn set_timing(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
+    /// The steps in the order they run, and choosing tokens; empty unless they are timed.
+    fn timings(&self) -> Vec<Timing> {
+        Vec::new()
+    }
 }

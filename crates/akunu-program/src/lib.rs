@@ -56,6 +56,7 @@ pub mod reference;
 pub mod rope;
 pub mod select;
 pub mod slots;
+mod timing;
 
 pub use backend::{
     BLOCK, Backend, Batch, BlockCopy, Executable, KeyShift, KvStore, Limits, Outputs, Phase, SlotEdit,
@@ -64,3 +65,4 @@ pub use backend::{
 pub use builder::build;
 pub use error::{Error, Result};
 pub use kv_type::{KV_GROUP, KvType, round_to_q8};
+pub use timing::{Cost, Tally, Timing};

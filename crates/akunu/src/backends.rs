@@ -2,7 +2,7 @@
 
 use std::thread::available_parallelism;
 
-use akunu_cpu::Cpu;
+use akunu_cpu::{Ceilings, Cpu};
 use akunu_program::Backend;
 use akunu_program::reference::Reference;
 
@@ -36,6 +36,11 @@ fn cpu(threads: Option<usize>) -> Result<Cpu> {
         problem: error.to_string(),
         hint: format!("change the number of threads, or {}", akunu_cpu::ISA_VARIABLE),
     })
+}
+
+/// What this machine's processor reaches at most with so many threads, measured in about a second.
+pub fn ceilings(threads: Option<usize>) -> Result<Ceilings> {
+    Ok(cpu(threads)?.ceilings())
 }
 
 /// What a backend is, in a few words.

@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
     pub(crate) groups: Vec<KvGroup>,
+    /// The names of the weights, as the program numbers them.
+    pub(crate) weights: Vec<String>,
     tokenizer: Option<Tokenizer>,
     templates: ChatTemplates,
     sampling: Option<Sampling>,
@@ -115,6 +117,7 @@ impl Model {
             context,
             vocabulary: program.value(program.logits).width,
             groups: program.groups,
+            weights: program.weights.into_iter().map(|weight| weight.name).collect(),
             tokenizer,
             templates: text::templates(file)?,
             sampling: text::sampling(file)?,

@@ -7,6 +7,7 @@ pub mod devices;
 pub mod inspect;
 pub mod models;
 pub mod perplexity;
+pub mod profile;
 pub mod pull;
 pub mod quantize;
 pub mod rm;

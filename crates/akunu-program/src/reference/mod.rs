@@ -5,6 +5,7 @@
 
 mod kv;
 mod ops;
+mod timing;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use crate::backend::{
 use crate::program::{KvGroup, Op, Program, Slice, ValueId, WeightUse};
 use crate::select::select;
 use crate::slots::{Row, Slots};
-use crate::{Error, KvType, Result};
+use crate::{Cost, Error, KvType, Result, Timing};
 
 use kv::ReferenceKv;
+use timing::Timings;
 
 /// The plain f32 backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +83,7 @@ impl Backend for Reference {
             slots: Slots::new(limits, &program.groups, &kv.blocks(), program.token_count()),
             kv,
             values: vec![Vec::new(); program.values.len()],
+            timings: None,
         }))
     }
 }
@@ -97,6 +100,7 @@ struct ReferenceExecutable {
     slots: Slots,
     /// The contents of each value: `[rows][width]`, routes as (index, weight) pairs.
     values: Vec<Vec<f32>>,
+    timings: Option<Timings>,
 }
 
 impl Executable for ReferenceExecutable {
@@ -130,15 +134,25 @@ impl Executable for ReferenceExecutable {
         }
         Ok(())
     }
+
+    fn set_timing(&mut self, on: bool) -> bool {
+        self.timings = on.then(|| Timings::new(self.program.body.len()));
+        true
+    }
+
+    fn timings(&self) -> Vec<Timing> {
+        self.timings.as_ref().map_or(Vec::new(), |timings| timings.timings(&self.program.body))
+    }
 }
 
 impl ReferenceExecutable {
     /// Runs the body over the rows, in order.
     fn forward(&mut self, rows: &[Row], outputs: &[u32], stop: &StopFlag) -> Result<()> {
         let program = std::mem::take(&mut self.program.body);
-        let result = program.iter().try_for_each(|op| {
+        let result = program.iter().enumerate().try_for_each(|(index, op)| {
             stop.check()?;
-            self.execute(op, rows, outputs);
+            let cost = |own: &Self| own.cost(op, rows, outputs);
+            self.timed(index, cost, |own| own.execute(op, rows, outputs));
             Ok(())
         });
         self.program.body = program;
@@ -146,6 +160,11 @@ impl ReferenceExecutable {
     }
 
     fn select(&mut self, rows: &[Row], outputs: &[u32], tokens: &mut Vec<u32>) -> Result<()> {
+        let index = self.program.body.len();
+        self.timed(index, |_| Cost::default(), |own| own.choose(rows, outputs, tokens))
+    }
+
+    fn choose(&mut self, rows: &[Row], outputs: &[u32], tokens: &mut Vec<u32>) -> Result<()> {
         let logits = self.program.logits;
         let width = self.program.value(logits).width;
         let logits = &mut self.values[logits.0 as usize];

@@ -1,0 +1,176 @@
+//! What this machine can do at most, measured in a moment: what the figures of a profile are held against.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use crate::pool::Pool;
+use crate::simd::{Kernel, LANES, Simd};
+use crate::{Cpu, Isa};
+
+/// Bytes read to measure the memory: more than the caches of most processors hold.
+const READ_BYTES: usize = 256 << 20;
+/// Turns of the loops that measure arithmetic: some tens of milliseconds.
+const ROUNDS: usize = 4 << 20;
+/// The best of so many counts.
+const TRIES: usize = 3;
+/// Sums that do not wait for each other. Few fit the registers of a processor that has few, many hide the latency of one that has many.
+const FEW: usize = 6;
+const MANY: usize = 10;
+
+/// The most a machine did, with all threads of a backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ceilings {
+    /// The threads that did it.
+    pub threads: usize,
+    /// Bytes read from memory in a second.
+    pub read: f64,
+    /// Additions and multiplications of 32-bit floats in a second.
+    pub float: f64,
+    /// Additions and multiplications of 8-bit integers in a second, where the instruction set has products of them.
+    pub int8: Option<f64>,
+}
+
+impl Cpu {
+    /// Measures, in about a second.
+    pub fn ceilings(&self) -> Ceilings {
+        let (isa, pool, threads) = (self.isa, &self.pool, self.threads());
+        let numbers = vec![1.0_f32; READ_BYTES / size_of::<f32>()];
+        let share = numbers.len() / threads;
+        let read = fastest(pool, |worker| isa.run(Read(&numbers[worker * share..(worker + 1) * share])));
+        let few = fastest(pool, |_| isa.run(Multiply::<FEW>));
+        let many = fastest(pool, |_| isa.run(Multiply::<MANY>));
+        let rate = |amount: usize, time: Duration| (amount * threads) as f64 / time.as_secs_f64();
+        Ceilings {
+            threads,
+            read: rate(share * size_of::<f32>(), read),
+            float: rate(ROUNDS * FEW * LANES * 2, few).max(rate(ROUNDS * MANY * LANES * 2, many)),
+            int8: int8(isa, pool, &rate),
+        }
+    }
+}
+
+/// The shortest time in which all workers do something.
+fn fastest(pool: &Pool, work: impl Fn(usize) + Sync) -> Duration {
+    let run = || {
+        let begin = Instant::now();
+        // A worker that fails shows in what comes after; here it only spoils a figure.
+        let _ = pool.run(&|worker, _| {
+            work(worker);
+            Ok(())
+        });
+        begin.elapsed()
+    };
+    (0..TRIES).map(|_| run()).min().unwrap_or_default()
+}
+
+/// Adds up numbers.
+struct Read<'a>(&'a [f32]);
+
+impl Kernel for Read<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let mut sums = [S::splat(0.0); FEW];
+        let (vectors, _) = self.0.as_chunks::<LANES>();
+        let (groups, _) = vectors.as_chunks::<FEW>();
+        for group in groups {
+            for (sum, vector) in sums.iter_mut().zip(group) {
+                *sum = S::add(*sum, S::load(vector));
+            }
+        }
+        black_box(total::<S>(&sums));
+    }
+}
+
+/// Multiplies and adds.
+struct Multiply<const CHAINS: usize>;
+
+impl<const CHAINS: usize> Kernel for Multiply<CHAINS> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (x, y) = (S::splat(black_box(0.999)), S::splat(black_box(0.001)));
+        let mut sums = [S::splat(black_box(1.0)); CHAINS];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = S::fma(*sum, x, y);
+            }
+        }
+        black_box(total::<S>(&sums));
+    }
+}
+
+#[inline(always)]
+fn total<S: Simd>(sums: &[S::F]) -> f32 {
+    sums.iter().map(|&sum| S::sum(sum)).sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn int8(isa: Isa, pool: &Pool, rate: &dyn Fn(usize, Duration) -> f64) -> Option<f64> {
+    let (time, products) = match isa {
+        // SAFETY: the backend refuses instruction sets the processor lacks.
+        Isa::Avx512 => (fastest(pool, |_| unsafe { x86::dots_512() }), MANY * 64),
+        // SAFETY: as above.
+        Isa::Avx2 => (fastest(pool, |_| unsafe { x86::dots_256() }), FEW * 32),
+        Isa::Portable | Isa::Neon => return None,
+    };
+    Some(rate(ROUNDS * products * 2, time))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn int8(_: Isa, _: &Pool, _: &dyn Fn(usize, Duration) -> f64) -> Option<f64> {
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        _mm256_add_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi8, _mm256_set1_epi16,
+        _mm256_set1_epi32, _mm256_setzero_si256, _mm512_dpbusd_epi32, _mm512_set1_epi8, _mm512_setzero_si512,
+    };
+    use std::hint::black_box;
+
+    use super::{FEW, MANY, ROUNDS};
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(super) fn dots_512() {
+        let x = _mm512_set1_epi8(black_box(3));
+        let mut sums = [_mm512_setzero_si512(); MANY];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, x, x);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// Products of bytes, their sums in pairs, and those in pairs again.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn dots_256() {
+        let ones = _mm256_set1_epi16(1);
+        let mut xs = [_mm256_setzero_si256(); FEW];
+        for (i, x) in xs.iter_mut().enumerate() {
+            *x = _mm256_set1_epi8(black_box(i as i8));
+        }
+        let mut sums = [_mm256_setzero_si256(); FEW];
+        for round in 0..ROUNDS {
+            // Another factor each time, or the compiler would multiply once.
+            let factor = _mm256_set1_epi32(round as i32);
+            for (sum, &x) in sums.iter_mut().zip(&xs) {
+                let products = _mm256_maddubs_epi16(x, factor);
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(products, ones));
+            }
+        }
+        black_box(sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ceiling_is_above_nothing() {
+        let Ceilings { read, float, int8, .. } = Cpu::new(1).unwrap().ceilings();
+        assert!(read > 1e8 && float > 1e7, "{read} {float}");
+        assert!(int8.is_none_or(|rate| rate > 1e7), "{int8:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! `akunu profile` and `akunu devices` on tiny models.
+//! `akunu profile` on tiny models.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -60,16 +60,5 @@ fn experts_are_profiled_too() {
         let ops = json["parts"][0]["ops"].as_array().unwrap();
         let experts = ops.iter().filter(|op| op["op"].as_str().unwrap().starts_with("experts"));
         assert!(experts.map(|op| op["operations"].as_u64().unwrap()).sum::<u64>() > 0, "{json}");
-    }
-}
-
-#[test]
-fn every_backend_of_this_build_passes_the_self_test() {
-    let cache = tempfile::tempdir().unwrap();
-    let json = run(cache.path(), &["devices", "--self-test", "--json"]).json();
-    let cases = json.as_array().unwrap();
-    assert!(cases.iter().all(|case| case["right"] == true));
-    for backend in ["reference", "cpu"] {
-        assert!(cases.iter().filter(|case| case["backend"] == backend).count() > 50, "{backend}");
     }
 }

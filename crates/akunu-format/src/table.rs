@@ -149,5 +149,7 @@ pub(crate) fn byte_len(shape: &[usize], dtype: DType) -> Result<usize, String> {
     if !row.is_multiple_of(dtype.block_len()) {
         return Err(format!("rows of {row} are not whole blocks of {} ({dtype})", dtype.block_len()));
     }
-    dtype.row_bytes(elements).map_err(|_| "the size in bytes does not fit 64 bits".to_owned())
+    // Also of a tensor without rows: its readers reckon with the size of one.
+    let bytes = dtype.row_bytes(row).and_then(|_| dtype.row_bytes(elements));
+    bytes.map_err(|_| "the size in bytes does not fit 64 bits".to_owned())
 }

@@ -229,6 +229,8 @@ fn tensors_without_elements_take_no_room() {
     assert!(gguf.tensor("t").unwrap().to_f32().unwrap().is_empty());
     assert_eq!(gguf.tensor("t").unwrap().shape, [7, 0]);
     assert_eq!(gguf.tensor("s").unwrap().to_f32().unwrap(), [0.0]);
+    let wide = Raw::default().tensor("t", &[1 << 62, 0], F32, 0).bytes(0);
+    assert_refused(wide, &["tensor \"t\": shape", "the size in bytes does not fit 64 bits"]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ NAMES = {
     "minilm": "models/minilm",
 }
 MASK = (1 << 64) - 1
-HTML = "a b blockquote br caption code div em h1 h2 h3 h4 h5 h6 i li ol p pre s strong sub sup table tbody td tfoot th thead tr u ul".split()
+HTML = "a b bbox blockquote body br caption code div em footer h1 h2 h3 h4 h5 h6 html i iframe img li ol p pre s span strong sub sup table tbody td tfoot th thead tr u ul".split()
 
 
 class Generator:

@@ -2,7 +2,7 @@
 //!
 //! A model brings a Jinja template along; [`ChatTemplate`] renders it exactly as Hugging Face's `transformers`
 //! does. Two things are added. The result is a list of [`Segment`]s that tell the template's own text, in which
-//! `<|im_end|>` is a token, from what people, tools and models wrote, in which it is eight characters like any
+//! `<|im_end|>` is a token, from what people, tools and models wrote, in which it is ten characters like any
 //! others. And a rendering is bounded in time and memory, since a template is a program from a stranger.
 //!
 //! ```

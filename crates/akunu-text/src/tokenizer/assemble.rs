@@ -7,17 +7,19 @@ use super::bpe::SPACE_MARK;
 use super::error::{Result, TokenizerError};
 use super::normalize::Normalizer;
 use super::pretokenize::{Matcher, Step};
-use super::special::{Roles, end_ids, is_special};
+use super::special::{Roles, end_ids, is_special, matters_for_ends};
 use super::vocab::{NONE, Pieces, TokenId, TokenKind};
 use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, shown};
 
 /// All tokens in order of id.
 pub(super) struct TokenList<'a> {
     pub texts: Vec<&'a str>,
+    /// Tokens that end a generation are control tokens, whatever the file says: no text must lead to them.
     pub kinds: Vec<TokenKind>,
     pub roles: Roles,
+    end_ids: Vec<TokenId>,
     /// What the list is called in errors.
-    pub field: &'static str,
+    field: &'static str,
 }
 
 /// What makes a tokenizer out of a list of tokens.
@@ -50,7 +52,20 @@ impl Recipe {
     }
 }
 
-impl TokenList<'_> {
+impl<'a> TokenList<'a> {
+    /// Tokens with one kind to each text; `field` is what their list is called in errors.
+    pub fn new(texts: Vec<&'a str>, mut kinds: Vec<TokenKind>, roles: Roles, field: &'static str) -> Self {
+        let tokens = texts.iter().zip(&kinds).zip(0..);
+        let named = tokens.filter(|((text, kind), _)| **kind != TokenKind::Normal && matters_for_ends(text));
+        let named: HashMap<&str, _> = named.map(|((&text, &kind), id)| (text, (id, kind))).collect();
+        let end_ids = end_ids(&roles, |text| named.get(text).copied());
+        end_ids.iter().for_each(|&id| kinds[id as usize] = TokenKind::Control);
+        // Converters mark it as a control token too; but text may lead to it.
+        let unknown = roles.unknown.filter(|id| roles.bos != Some(*id) && !end_ids.contains(id));
+        unknown.into_iter().for_each(|id| kinds[id as usize] = TokenKind::Unknown);
+        Self { texts, kinds, roles, end_ids, field }
+    }
+
     pub fn vocabulary(&self, spelling: Spelling) -> Result<Vocabulary> {
         // User-defined tokens are found before, unless the file has marks where the text has spaces.
         let marked =
@@ -72,16 +87,7 @@ impl TokenList<'_> {
         table.iter().any(|&id| id != NONE).then_some(table)
     }
 
-    pub fn finish(mut self, recipe: Recipe) -> Result<Tokenizer> {
-        let mut vocabulary = recipe.vocabulary;
-        let named =
-            self.texts.iter().zip(&self.kinds).zip(0..).filter(|((_, kind), _)| **kind != TokenKind::Normal);
-        let named: HashMap<&str, _> = named.map(|((&text, &kind), id)| (text, (id, kind))).collect();
-        let end_ids = end_ids(&self.roles, |text| named.get(text).copied());
-        for &id in &end_ids {
-            self.kinds[id as usize] = TokenKind::Control;
-            vocabulary.kinds[id as usize] = TokenKind::Control;
-        }
+    pub fn finish(self, recipe: Recipe) -> Result<Tokenizer> {
         let mut added = Vec::new();
         for ((&text, &kind), id) in self.texts.iter().zip(&self.kinds).zip(0..) {
             let special = is_special(kind, text);
@@ -92,7 +98,7 @@ impl TokenList<'_> {
             }
         }
         Ok(Tokenizer::new(Parts {
-            vocabulary,
+            vocabulary: recipe.vocabulary,
             shown: recipe.shown,
             added: AddedTokens::new(added)?,
             added_normalized: AddedTokens::new(Vec::new())?,
@@ -103,7 +109,7 @@ impl TokenList<'_> {
             suffix: recipe.suffix,
             strips_leading_space: recipe.strips_leading_space,
             roles: self.roles,
-            end_ids,
+            end_ids: self.end_ids,
         }))
     }
 }

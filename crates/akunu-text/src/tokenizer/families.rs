@@ -64,10 +64,8 @@ const DEEPSEEK3: [&str; 3] = [
 
 /// The family called `name` in GGUF files; `None` for a name that is not known.
 pub(super) fn family(name: &str) -> Result<Option<Family>> {
-    let nfc = matches!(
-        name,
-        "qwen2" | "deepseek-r1-qwen" | "megrez" | "stablelm2" | "command-r" | "mpt" | "olmo" | "gpt-neox"
-    );
+    // llama.cpp normalizes for none of them; Qwen's own `tokenizer.json` does.
+    let nfc = name == "qwen2";
     let whole_words =
         matches!(name, "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral" | "tekken" | "glm4");
     let adds_bos = matches!(name, "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral" | "tekken");

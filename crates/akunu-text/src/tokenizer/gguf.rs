@@ -1,12 +1,15 @@
 //! Vocabularies in GGUF metadata (`tokenizer.ggml.*`).
 
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
 use akunu_format::gguf::{Array, Gguf, Metadata, Value, ValueType};
 
 use super::assemble::{Recipe, TokenList, mark_spaces, required};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable, SPACE_MARK};
 use super::error::{Result, TokenizerError};
 use super::families::{self, Family};
-use super::merges::MergeList;
+use super::merges::{self, Merges};
 use super::normalize::{BertNormalizer, Normalizer};
 use super::pretokenize::Step;
 use super::sentencepiece::{self, SentencePiece};
@@ -108,7 +111,7 @@ impl File<'_> {
         let model = Model::WordPiece(WordPiece {
             beginning: SPACE_MARK.into(),
             continuation: String::new(),
-            unknown: required(roles.unknown, key("unknown_token_id"))?,
+            unknown: Some(required(roles.unknown, key("unknown_token_id"))?),
             longest_word: WordPiece::LONGEST_WORD,
         });
         let vocabulary = self.tokens.vocabulary(Spelling::Text)?;
@@ -153,23 +156,36 @@ impl File<'_> {
             let problem = format!("is an array of {}, not of strings", merges.element_type());
             return Err(TokenizerError::invalid(MERGES, problem));
         }
-        let mut list = MergeList::new(vocabulary, spelling, merges.len());
-        let is_token = |text: &[u8]| self.tokens.texts.iter().any(|other| other.as_bytes() == text);
-        for (i, merge) in strings(merges).enumerate() {
-            // The left piece may begin with a space itself.
-            let Some(space) = merge.iter().skip(1).position(|&byte| byte == b' ') else {
-                let problem = format!("{:?} is no pair", String::from_utf8_lossy(merge));
-                return Err(TokenizerError::invalid(format!("{MERGES}[{i}]"), problem));
-            };
-            let (left, right) = merge.split_at(space + 1);
-            list.push(left, &right[1..], MERGES, &is_token)?;
+        let others: OnceLock<HashSet<&[u8]>> = OnceLock::new();
+        let is_token = |piece: &[u8]| {
+            let tokens = || self.tokens.texts.iter().zip(&vocabulary.kinds);
+            let unspelled = || tokens().filter(|(_, kind)| **kind != TokenKind::Normal);
+            others.get_or_init(|| unspelled().map(|(text, _)| text.as_bytes()).collect()).contains(piece)
+        };
+        let part = merges.len().div_ceil(merges::parts(merges.len())).max(1);
+        let (mut lists, mut rest) = (Vec::new(), strings(merges));
+        for first in (0..merges.len()).step_by(part) {
+            let list = rest.clone().take(part).zip(first..).map(pair);
+            lists.push((part.min(merges.len() - first), list));
+            rest.by_ref().take(part).for_each(drop);
         }
-        list.finish(MERGES, &is_token)
+        Merges { vocabulary, spelling, field: MERGES, is_token: &is_token }.table(lists)
     }
 }
 
+/// The two pieces of a merge, whose place in the list is given too.
+fn pair((merge, place): (&[u8], usize)) -> Result<(&[u8], &[u8])> {
+    // The left piece may begin with a space itself.
+    let Some(space) = merge.iter().skip(1).position(|&byte| byte == b' ') else {
+        let problem = format!("{:?} is no pair", String::from_utf8_lossy(merge));
+        return Err(TokenizerError::invalid(format!("{MERGES}[{place}]"), problem));
+    };
+    let (left, right) = merge.split_at(space + 1);
+    Ok((left, &right[1..]))
+}
+
 /// The elements of an array of strings as bytes: to take them for text, they would have to be checked again.
-fn strings(array: Array<'_>) -> impl Iterator<Item = &[u8]> {
+fn strings(array: Array<'_>) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = array.encoded();
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk()?;
@@ -196,7 +212,7 @@ fn read_tokens<'a>(metadata: Metadata<'a>, model: &str) -> Result<TokenList<'a>>
         let special = [roles.bos, roles.eos, roles.padding, roles.separator, roles.mask];
         special.into_iter().flatten().for_each(|id| kinds[id as usize] = TokenKind::Control);
     }
-    Ok(TokenList { texts, kinds, roles, field: TOKENS })
+    Ok(TokenList::new(texts, kinds, roles, TOKENS))
 }
 
 fn read_kinds(metadata: Metadata, texts: &[&str]) -> Result<Vec<TokenKind>> {
@@ -208,7 +224,9 @@ fn read_kinds(metadata: Metadata, texts: &[&str]) -> Result<Vec<TokenKind>> {
     let kinds = types.iter().zip(texts).enumerate().map(|(id, (code, text))| {
         let kind = code.as_integer().and_then(TokenKind::from_code);
         let kind = kind.ok_or_else(|| {
-            TokenizerError::invalid(format!("{TYPES}[{id}]"), format!("{code:?} is no type"))
+            let shown =
+                code.as_integer().map_or_else(|| code.value_type().to_string(), |code| code.to_string());
+            TokenizerError::invalid(format!("{TYPES}[{id}]"), format!("{shown} is no type"))
         })?;
         // What converters put where the vocabulary has no token is no text either.
         Ok(if is_filler(text, id) || text.is_empty() { TokenKind::Unused } else { kind })

@@ -11,6 +11,17 @@
 //!
 //! No stage takes more than O(n log n), whatever the text.
 //!
+//! | vocabulary | read by | kinds |
+//! |---|---|---|
+//! | GGUF metadata | [`from_gguf`](Tokenizer::from_gguf) | `llama` (SentencePiece), `gpt2` (byte level, cut as `tokenizer.ggml.pre` says), `gemma4`, `bert` |
+//! | `tokenizer.json` | [`from_json`](Tokenizer::from_json), [`from_dir`](Tokenizer::from_dir) | BPE and WordPiece with the usual normalizers, pre-tokenizers, post-processors and decoders |
+//! | `tekken.json`, `tokenizer.model` | [`from_file`](Tokenizer::from_file) | Mistral's; SentencePiece's byte-pair models |
+//! | whisper.cpp's container | [`from_whisper`](Tokenizer::from_whisper) | English, and both multilingual ones |
+//!
+//! What a file asks for and is not here is refused by name: it never becomes a guess. So is what would let a few lines of
+//! a file fill the memory or the afternoon: patterns that compile to megabytes, normalizers that make text hundreds of times
+//! as long, special tokens of more than 512 bytes. A file that contradicts itself is an error that names the field.
+//!
 //! ```
 //! use akunu_text::tokenizer::{AddSpecial, Special, Tokenizer};
 //!
@@ -38,6 +49,7 @@ mod byte_level;
 pub(crate) mod charset;
 mod error;
 mod families;
+mod files;
 mod gguf;
 mod json;
 mod merge;
@@ -153,7 +165,6 @@ impl Vocabulary {
         let mut index = PieceIndex::with_capacity(texts.len());
         let mut decoded = Vec::new();
         for ((&text, kind), id) in texts.iter().zip(&mut kinds).zip(0..) {
-            let invalid = |problem: String| TokenizerError::invalid(format!("{field}[{id}]"), problem);
             let mut piece = text.as_bytes();
             if spelling == Spelling::Bytes && *kind == TokenKind::Normal {
                 decoded.clear();
@@ -164,13 +175,14 @@ impl Vocabulary {
                 }
             }
             if !pieces.push(piece) {
-                return Err(invalid("is beyond 4 GiB of text".into()));
+                return Err(TokenizerError::invalid(format!("{field}[{id}]"), "is beyond 4 GiB of text"));
             }
-            if *kind == TokenKind::Normal || indexed(id as usize) {
-                index
-                    .insert(&pieces, id)
-                    .map_err(|other| invalid(format!("{text:?} is token {other} too")))?;
-            }
+        }
+        let found = |id: usize| kinds[id] == TokenKind::Normal || indexed(id);
+        let ids: Vec<TokenId> = (0..texts.len()).filter(|&id| found(id)).map(|id| id as TokenId).collect();
+        if let Err((id, other)) = index.extend(&pieces, &ids) {
+            let problem = format!("{:?} is token {other} too", texts[id as usize]);
+            return Err(TokenizerError::invalid(format!("{field}[{id}]"), problem));
         }
         Ok(Self { pieces, index, kinds })
     }
@@ -194,7 +206,18 @@ impl Vocabulary {
 }
 
 impl Tokenizer {
-    fn new(parts: Parts) -> Self {
+    fn new(mut parts: Parts) -> Self {
+        // Text that cannot be spelled must not become a control token, whatever role the file gives it.
+        let kinds = &parts.vocabulary.kinds;
+        let is_text = |id: &TokenId| kinds.get(*id as usize).is_some_and(|kind| *kind != TokenKind::Control);
+        match &mut parts.model {
+            Model::WordPiece(wordpiece) => wordpiece.unknown = wordpiece.unknown.filter(is_text),
+            Model::Bpe(Bpe { fallback, .. }) => {
+                fallback.unknown = fallback.unknown.filter(is_text);
+                let bytes = fallback.bytes.iter_mut().flat_map(|table| table.iter_mut());
+                bytes.filter(|id| !is_text(id)).for_each(|id| *id = NONE);
+            }
+        }
         Self(Arc::new(parts))
     }
 
@@ -328,7 +351,9 @@ impl Tokenizer {
 
     /// The token with this text: a special token's name, or a piece of text.
     pub fn id_of(&self, text: &str) -> Option<TokenId> {
-        let added = || self.0.added.get(text).or_else(|| self.0.added_normalized.get(text));
+        let name = |id| self.0.vocabulary.pieces.get(id);
+        let normalized = || self.0.added_normalized.iter().find(|token| name(token.id) == text.as_bytes());
+        let added = || self.0.added.get(text).or_else(|| normalized().map(|token| token.id));
         added().or_else(|| self.0.vocabulary.find(text.as_bytes()))
     }
 

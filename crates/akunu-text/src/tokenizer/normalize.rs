@@ -59,6 +59,24 @@ impl Normalizer {
             Self::Bert(bert) => bert.apply(&text).into(),
         }
     }
+
+    /// At most how many times as many bytes a long text has afterwards.
+    pub fn growth(&self) -> usize {
+        match self {
+            // The longest decompositions of Unicode: U+FDFA from 3 bytes to 33, U+0390 from 2 to 6.
+            Self::Nfkc | Self::Nfkd => 11,
+            Self::Nfc | Self::Nfd => 3,
+            // U+0130, from 2 bytes to 3.
+            Self::Lowercase => 2,
+            Self::Replace { pattern: Matcher::Literal(literal), with } => {
+                with.len().div_ceil(literal.len().max(1)).max(1)
+            }
+            Self::Replace { with, .. } => with.len().max(1),
+            // Decomposition, and two spaces beside every Chinese character.
+            Self::Bert(_) => 6,
+            Self::StripAccents | Self::Strip { .. } | Self::Prepend(_) | Self::CollapseSpaces => 1,
+        }
+    }
 }
 
 fn normal_form<'a>(

@@ -28,6 +28,9 @@ struct GiveBack {
     lone: bool,
 }
 
+/// Patterns that need more are refused. Those of known models need less than a quarter of it.
+const NFA_BYTES: usize = 4 << 20;
+
 const LOOKAHEAD: &str = r"\s+(?!\S)";
 
 impl Pattern {
@@ -52,7 +55,7 @@ impl Pattern {
         let alternatives = meta::Regex::builder()
             // In Oniguruma's default syntax `^` and `$` match at every line.
             .syntax(syntax::Config::new().multi_line(true))
-            .configure(meta::Config::new().nfa_size_limit(Some(32 << 20)).hybrid_cache_capacity(4 << 20))
+            .configure(meta::Config::new().nfa_size_limit(Some(NFA_BYTES)).hybrid_cache_capacity(4 << 20))
             .build_many(&alternatives)
             .map_err(|_| refuse())?;
         Ok(Self { alternatives, give_back })

@@ -62,13 +62,16 @@ impl Ranked {
     }
 
     pub fn finish(
-        self,
+        mut self,
         pattern: &str,
         roles: impl FnOnce(&AddedTokens) -> Roles,
         adds_bos: bool,
     ) -> Result<Tokenizer> {
         let added = AddedTokens::new(self.added)?;
         let roles = roles(&added);
+        if let Some(unknown) = roles.unknown {
+            self.kinds[unknown as usize] = TokenKind::Unknown;
+        }
         let ranks = (0..self.pieces.len() as u32).collect();
         let vocabulary = Vocabulary { pieces: self.pieces, index: self.index, kinds: self.kinds };
         Ok(Tokenizer::new(Parts {

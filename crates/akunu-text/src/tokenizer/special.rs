@@ -32,42 +32,11 @@ fn is_bracketed(text: &str) -> bool {
 }
 
 fn is_html_tag(text: &str) -> bool {
-    const NAMES: &[&str] = &[
-        "a",
-        "b",
-        "blockquote",
-        "br",
-        "caption",
-        "code",
-        "div",
-        "em",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "i",
-        "li",
-        "ol",
-        "p",
-        "pre",
-        "s",
-        "strong",
-        "sub",
-        "sup",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-        "u",
-        "ul",
-    ];
+    const NAMES: &str = " a b bbox blockquote body br caption code div em footer h1 h2 h3 h4 h5 h6 html i iframe img \
+                         li ol p pre s span strong sub sup table tbody td tfoot th thead tr u ul ";
     let name = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
-    name.is_some_and(|name| NAMES.contains(&name.strip_prefix('/').unwrap_or(name)))
+    let name = name.map(|name| name.strip_prefix('/').unwrap_or(name));
+    name.is_some_and(|name| !name.contains(' ') && NAMES.contains(&format!(" {name} ")))
 }
 
 /// Texts of tokens that end a turn or a document, whatever the file says about them.
@@ -92,7 +61,13 @@ const END_TEXTS: [&str; 18] = [
     "<|call|>",
 ];
 
-/// All ids that end a generation, sorted: the roles' own and those whose text says so.
+/// Whether a token's text bears on which tokens end a generation.
+pub(crate) fn matters_for_ends(text: &str) -> bool {
+    text == "<s>" || END_TEXTS.contains(&text)
+}
+
+/// All ids that end a generation, sorted: the roles' own and those whose text says so. `kind_of` is asked for texts that
+/// [matter](matters_for_ends) only.
 pub(crate) fn end_ids(roles: &Roles, kind_of: impl Fn(&str) -> Option<(TokenId, TokenKind)>) -> Vec<TokenId> {
     let mut ids: Vec<TokenId> = roles.eos.into_iter().chain(roles.ends.iter().copied()).collect();
     for text in END_TEXTS {

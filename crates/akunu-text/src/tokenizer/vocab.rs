@@ -113,8 +113,12 @@ impl PieceIndex {
 
     /// Adds piece `id`, or gives the id that has the same bytes already. No more pieces than the capacity said.
     pub fn insert(&mut self, pieces: &Pieces, id: TokenId) -> Result<(), TokenId> {
+        self.insert_hashed(pieces, id, self.hash(pieces.get(id)))
+    }
+
+    /// The same for a piece whose hash is known.
+    pub fn insert_hashed(&mut self, pieces: &Pieces, id: TokenId, hash: u64) -> Result<(), TokenId> {
         let piece = pieces.get(id);
-        let hash = self.hash(piece);
         match self.probe(pieces, piece, hash) {
             Ok(existing) => Err(existing),
             Err(slot) => {
@@ -123,6 +127,21 @@ impl PieceIndex {
                 Ok(())
             }
         }
+    }
+
+    /// Adds many pieces, or gives the first that has the same bytes as another, and that other.
+    ///
+    /// Every slot misses the cache: those of a batch are touched first, so that the misses overlap.
+    pub fn extend(&mut self, pieces: &Pieces, ids: &[TokenId]) -> Result<(), (TokenId, TokenId)> {
+        let mut hashes = [0; 64];
+        for batch in ids.chunks(hashes.len()) {
+            batch.iter().zip(&mut hashes).for_each(|(&id, hash)| *hash = self.hash(pieces.get(id)));
+            std::hint::black_box(hashes[..batch.len()].iter().fold(0, |sum, &hash| sum ^ self.touch(hash)));
+            for (&id, &hash) in batch.iter().zip(&hashes) {
+                self.insert_hashed(pieces, id, hash).map_err(|other| (id, other))?;
+            }
+        }
+        Ok(())
     }
 
     pub fn get(&self, pieces: &Pieces, text: &[u8]) -> Option<TokenId> {
@@ -209,6 +228,11 @@ impl PairTable {
             slot = (slot + 1) & mask;
         }
         self.slots[slot] = (left, right, join);
+    }
+
+    /// Brings the slot a pair will be looked for first into the cache. What it gives back means nothing.
+    pub fn touch(&self, left: TokenId, right: TokenId) -> u32 {
+        self.slots[self.slot(left, right)].0
     }
 
     pub fn get(&self, left: TokenId, right: TokenId) -> Option<Join> {

@@ -10,8 +10,8 @@ pub(crate) struct WordPiece {
     pub continuation: String,
     /// What stands before pieces that begin a word, such as `▁`.
     pub beginning: String,
-    /// The token for a word that cannot be cut into pieces.
-    pub unknown: TokenId,
+    /// The token for a word that cannot be cut into pieces. Without one, the word is left out.
+    pub unknown: Option<TokenId>,
     /// Words with more characters are unknown.
     pub longest_word: usize,
 }
@@ -25,7 +25,7 @@ impl WordPiece {
         let before = ids.len();
         if word.chars().nth(self.longest_word).is_some() || !self.cut(vocabulary, word, ids) {
             ids.truncate(before);
-            ids.push(self.unknown);
+            ids.extend(self.unknown);
         }
     }
 

@@ -21,12 +21,34 @@ fn matcher(pattern: schema::Pattern) -> Result<Matcher> {
     })
 }
 
+/// Steps of one kind that a file may have. Those of real models have up to eight.
+const MOST_STEPS: usize = 32;
+
+/// How many times as long text may become before it reaches the encoder. Without a limit, a file of a few lines could make
+/// terabytes of one word.
+const MOST_GROWTH: usize = 256;
+
+/// Bytes that a normalizer may put in front of texts, or a vocabulary in front of pieces.
+pub(super) const LONGEST_PREFIX: usize = 64;
+
 /// The steps of a normalizer, nested sequences in a row.
 pub(super) fn normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normalizer>> {
+    let steps = flat_normalizers(normalizer)?;
+    if steps.len() > MOST_STEPS {
+        return unsupported(format!("a normalizer of {} steps", steps.len()));
+    }
+    let growth = steps.iter().fold(1usize, |growth, step| growth.saturating_mul(step.growth()));
+    if growth > MOST_GROWTH {
+        return unsupported(format!("a normalizer that makes text {growth} times as long"));
+    }
+    Ok(steps)
+}
+
+fn flat_normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normalizer>> {
     use schema::Normalizer as Json;
     Ok(vec![match normalizer {
         Json::Sequence { normalizers: list } => {
-            let lists: Vec<_> = list.into_iter().map(normalizers).collect::<Result<_>>()?;
+            let lists: Vec<_> = list.into_iter().map(flat_normalizers).collect::<Result<_>>()?;
             return Ok(lists.into_iter().flatten().collect());
         }
         Json::Nfc => Normalizer::Nfc,
@@ -38,6 +60,9 @@ pub(super) fn normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normaliz
         Json::Strip { strip_left, strip_right } => Normalizer::Strip { left: strip_left, right: strip_right },
         Json::Replace { pattern, content } => {
             Normalizer::Replace { pattern: matcher(pattern)?, with: content }
+        }
+        Json::Prepend { prepend } if prepend.len() > LONGEST_PREFIX => {
+            return unsupported(format!("a normalizer that prepends {} bytes", prepend.len()));
         }
         Json::Prepend { prepend } => Normalizer::Prepend(prepend),
         Json::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
@@ -55,9 +80,16 @@ pub(super) struct Cutting {
     pub byte_level: bool,
 }
 
+/// Steps that may put marks between words: each can double the text.
+const MOST_MARKS: usize = 2;
+
 pub(super) fn steps(pre_tokenizer: schema::PreTokenizer) -> Result<Cutting> {
     let mut cutting = Cutting::default();
     cutting.add(pre_tokenizer)?;
+    let marks = cutting.steps.iter().filter(|step| matches!(step, Step::Metaspace { .. })).count();
+    if cutting.steps.len() > MOST_STEPS || marks > MOST_MARKS {
+        return unsupported(format!("a pre_tokenizer of {} steps", cutting.steps.len()));
+    }
     Ok(cutting)
 }
 

@@ -4,7 +4,6 @@ mod components;
 mod schema;
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use components::{Decoding, Ends};
 use schema::{Config, Generation, Merge, Vocab};
@@ -12,15 +11,18 @@ use schema::{Config, Generation, Merge, Vocab};
 use super::added::{AddedToken, AddedTokens};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
 use super::error::{Result, TokenizerError};
-use super::merges::MergeList;
+use super::merges::{self, Merges};
 use super::special::{Roles, end_ids, is_special};
 use super::vocab::{NONE, PairTable, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
-use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, sentencepiece, shown, tekken};
+use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, shown};
 
-const FILE: &str = "tokenizer.json";
-const CONFIG: &str = "tokenizer_config.json";
-const GENERATION: &str = "generation_config.json";
+pub(super) const FILE: &str = "tokenizer.json";
+pub(super) const CONFIG: &str = "tokenizer_config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
+
+/// The longest words a WordPiece model may want to cut; models want a hundred.
+const MOST_WORD_CHARACTERS: usize = 1000;
 
 impl Tokenizer {
     /// The tokenizer a `tokenizer.json` describes. A component that is not known is refused by name.
@@ -35,42 +37,6 @@ impl Tokenizer {
             generation.map(serde_json::from_str).transpose().map_err(|error| parse(error, GENERATION))?;
         build(file, &config.unwrap_or_default(), &generation.unwrap_or_default())
     }
-
-    /// The tokenizer in a model directory: that of `tokenizer.json`, else of `tekken.json`, else of `tokenizer.model`.
-    pub fn from_dir(directory: impl AsRef<Path>) -> Result<Self> {
-        let directory = directory.as_ref();
-        let Some(tokenizer) = read_text(directory, FILE)? else {
-            if let Some(tekken) = read_text(directory, tekken::FILE)? {
-                return Self::from_tekken(&tekken);
-            }
-            let Some(model) = read(directory, sentencepiece::FILE)? else {
-                let hint = "it is where a model's vocabulary is expected";
-                return Err(TokenizerError::Missing {
-                    field: directory.join(FILE).display().to_string(),
-                    hint,
-                });
-            };
-            return Self::from_sentencepiece(&model);
-        };
-        let (config, generation) = (read_text(directory, CONFIG)?, read_text(directory, GENERATION)?);
-        Self::from_json(&tokenizer, config.as_deref(), generation.as_deref())
-    }
-}
-
-/// The contents of a file; `None` when there is no such file.
-fn read(directory: &Path, name: &str) -> Result<Option<Vec<u8>>> {
-    let path = directory.join(name);
-    match std::fs::read(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(TokenizerError::Io { path: path.display().to_string(), source }),
-        Ok(contents) => Ok(Some(contents)),
-    }
-}
-
-fn read_text(directory: &Path, name: &str) -> Result<Option<String>> {
-    let Some(contents) = read(directory, name)? else { return Ok(None) };
-    let invalid = |_| TokenizerError::invalid(directory.join(name).display().to_string(), "is not UTF-8");
-    String::from_utf8(contents).map(Some).map_err(invalid)
 }
 
 fn build(file: schema::File, config: &Config, generation: &Generation) -> Result<Tokenizer> {
@@ -121,8 +87,9 @@ fn build(file: schema::File, config: &Config, generation: &Generation) -> Result
     }
 
     let Ends { mut prefix, mut suffix } = ends;
-    tokens.check(&prefix, "post_processor")?;
-    tokens.check(&suffix, "post_processor")?;
+    let field = format!("{FILE}: post_processor");
+    tokens.check(&prefix, &field)?;
+    tokens.check(&suffix, &field)?;
     frame(&mut prefix, config.add_bos_token, roles.bos, "bos_token")?;
     frame(&mut suffix, config.add_eos_token, roles.eos, "eos_token")?;
     Ok(Tokenizer::new(Parts {
@@ -286,29 +253,44 @@ fn pairs(
     spelling: Spelling,
 ) -> Result<PairTable> {
     let field = format!("{FILE}: model.merges");
-    let mut list = MergeList::new(vocabulary, spelling, merges.len());
     let is_token = |text: &[u8]| std::str::from_utf8(text).is_ok_and(|text| tokens.ids.contains_key(text));
-    for (i, merge) in merges.iter().enumerate() {
-        let (left, right) = match merge {
-            Merge::Pair(left, right) => (left.0.as_ref(), right.0.as_ref()),
-            Merge::Joined(pair) => pair.0.split_once(' ').ok_or_else(|| {
-                TokenizerError::invalid(format!("{field}[{i}]"), format!("{:?} is no pair", pair.0))
-            })?,
-        };
-        list.push(left.as_bytes(), right.as_bytes(), &field, &is_token)?;
-    }
-    list.finish(&field, &is_token)
+    let part = merges.len().div_ceil(merges::parts(merges.len())).max(1);
+    let lists = merges.chunks(part).zip((0..).step_by(part));
+    let lists = lists.map(|(list, first)| {
+        (list.len(), list.iter().zip(first..).map(|(merge, place)| pair(merge, &field, place)))
+    });
+    Merges { vocabulary, spelling, field: &field, is_token: &is_token }.table(lists.collect())
+}
+
+/// The two pieces of a merge, which is at `place` in the list called `field`.
+fn pair<'m>(merge: &'m Merge, field: &str, place: usize) -> Result<(&'m [u8], &'m [u8])> {
+    let (left, right) = match merge {
+        Merge::Pair(left, right) => (left.0.as_ref(), right.0.as_ref()),
+        Merge::Joined(pair) => pair.0.split_once(' ').ok_or_else(|| {
+            TokenizerError::invalid(format!("{field}[{place}]"), format!("{:?} is no pair", pair.0))
+        })?,
+    };
+    Ok((left.as_bytes(), right.as_bytes()))
 }
 
 fn wordpiece(model: &schema::Model, tokens: &Tokens) -> Result<Model> {
     let field = || format!("{FILE}: model.unk_token");
     let name = model.unk_token.as_deref().ok_or_else(|| TokenizerError::missing(field()))?;
     let unknown = tokens.ids.get(name).copied();
+    let continuation = model.continuing_subword_prefix.clone().unwrap_or_else(|| "##".into());
+    let longest_word = model.max_input_chars_per_word.unwrap_or(WordPiece::LONGEST_WORD);
+    // Cutting a word takes time in proportion to the square of its length.
+    if longest_word > MOST_WORD_CHARACTERS || continuation.len() > components::LONGEST_PREFIX {
+        let what = "model.max_input_chars_per_word or continuing_subword_prefix of this size";
+        return Err(TokenizerError::unsupported(format!("{FILE}: {what}")));
+    }
     Ok(Model::WordPiece(WordPiece {
         beginning: String::new(),
-        continuation: model.continuing_subword_prefix.clone().unwrap_or_else(|| "##".into()),
-        unknown: unknown.ok_or_else(|| TokenizerError::invalid(field(), format!("{name:?} is no token")))?,
-        longest_word: model.max_input_chars_per_word.unwrap_or(WordPiece::LONGEST_WORD),
+        continuation,
+        unknown: Some(
+            unknown.ok_or_else(|| TokenizerError::invalid(field(), format!("{name:?} is no token")))?,
+        ),
+        longest_word,
     }))
 }
 

@@ -41,8 +41,7 @@ impl Tokenizer {
             suffix: Vec::new(),
             special_strips_right: false,
         };
-        let tokens =
-            TokenList { texts: model.texts, kinds: model.kinds, roles, field: "tokenizer.model: pieces" };
+        let tokens = TokenList::new(model.texts, model.kinds, roles, "tokenizer.model: pieces");
         tokenizer(tokens, model.scores, "tokenizer.model: scores", options)
     }
 }

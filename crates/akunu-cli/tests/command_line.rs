@@ -71,7 +71,8 @@ fn files_that_are_no_models_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.gguf");
     let error = run(folder.path(), &["inspect", missing.to_str().unwrap()]).failed(1);
-    assert!(error.contains("missing.gguf"), "{error}");
+    assert_eq!(error.matches("missing.gguf").count(), 1, "{error}");
+    assert_eq!(error.matches("No such file").count(), 1, "{error}");
 
     let model = folder.path().join("model.gguf");
     write_model(&model);

@@ -52,6 +52,22 @@ fn tokenize_agrees_with_the_vectors_of_a_vocabulary() {
     assert!(compared > 40, "{compared}");
 }
 
+#[test]
+fn tokenize_takes_vocabularies_of_every_kind() {
+    let cache = tempfile::tempdir().unwrap();
+    // The ids are those of the libraries that the vocabularies come with.
+    for (path, ids) in [
+        ("models/whisper-tiny.bin", vec![15947, 1002]),
+        ("tokenizers/mistral/tekken_240911.json", vec![1, 22177, 4304]),
+        ("tokenizers/mistral/tokenizer.model.v1", vec![1, 22557, 1526]),
+        ("tokenizers/gpt2/tokenizer.json", vec![15496, 995]),
+        ("tokenizers/gpt2", vec![15496, 995]),
+    ] {
+        let json = run(cache.path(), &["tokenize", "-m", &test_data(path), "--json", "Hello world"]).json();
+        assert_eq!(json["ids"], serde_json::json!(ids), "{path}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_quantize_leaves_nothing() {

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Builds the tokenizer of the model at `path`. Weights are not needed: a GGUF file with a vocabulary alone will do, and
-/// so will a `tokenizer.json` or the directory it lies in.
+/// so will a `tokenizer.json`, `tekken.json` or `tokenizer.model`, or the directory one of them lies in.
 ///
 /// ```no_run
 /// use akunu_text::tokenizer::{AddSpecial, Special};
@@ -27,9 +27,8 @@ pub fn load_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
     if path.is_dir() {
         return Tokenizer::from_dir(path).map_err(Error::tokenizer(path));
     }
-    if path.file_name().is_some_and(|name| name == "tokenizer.json") {
-        let directory = path.parent().unwrap_or(Path::new(""));
-        return Tokenizer::from_dir(directory).map_err(Error::tokenizer(path));
+    if path.is_file() && Tokenizer::is_vocabulary_file(path) {
+        return Tokenizer::from_file(path).map_err(Error::tokenizer(path));
     }
     tokenizer(&ModelFile::open(path)?)?.ok_or_else(|| no_vocabulary(path))
 }
@@ -40,10 +39,11 @@ pub(crate) fn tokenizer(file: &ModelFile) -> Result<Option<Tokenizer>> {
         ModelFile::Gguf(gguf) if gguf.metadata().value("tokenizer.ggml.model").is_none() => None,
         ModelFile::Gguf(gguf) => Some(Tokenizer::from_gguf(gguf)),
         ModelFile::Checkpoint(checkpoint) => {
-            let path = checkpoint.companion("tokenizer.json");
+            let names = ["tokenizer.json", "tekken.json", "tokenizer.model"];
+            let path = names.into_iter().find_map(|name| checkpoint.companion(name));
             path.as_deref().and_then(Path::parent).map(Tokenizer::from_dir)
         }
-        ModelFile::WhisperGgml(_) => None,
+        ModelFile::WhisperGgml(whisper) => Some(Tokenizer::from_whisper(whisper)),
     };
     built.transpose().map_err(Error::tokenizer(file.path()))
 }

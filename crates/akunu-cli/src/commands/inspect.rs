@@ -159,7 +159,9 @@ fn tokenizer(out: &mut Out, summary: &Summary) -> Result<()> {
         Some(template) => {
             let names =
                 if template.names.len() > 1 { template.names.join(", ") + "; " } else { String::new() };
-            format!("{names}{} characters", grouped(template.length as u64))
+            let style = template.style.map(|style| format!("{style}, ")).unwrap_or_default();
+            let tools = if template.tools { ", with tools" } else { "" };
+            format!("{names}{style}{} characters{tools}", grouped(template.length as u64))
         }
     };
     row(out, "chat template", &template)

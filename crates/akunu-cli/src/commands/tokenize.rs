@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   akunu tokenize \"Hello world\"                   with the default model's vocabulary
   akunu tokenize -m model.gguf --no-special Hi
+  akunu tokenize -m ./tokenizer.json Hi          a vocabulary alone: also tekken.json, tokenizer.model
   akunu tokenize -m model.gguf --json - < book.txt | jq '.ids | length'
 
 Names of special tokens, such as <|im_end|>, are those tokens; with --plain they are ordinary text,
@@ -41,7 +42,7 @@ pub struct Arguments {
     #[arg(long)]
     plain: bool,
 
-    /// Print JSON: {"ids", "pieces"}
+    /// Print JSON: {"ids", "pieces"}; in pieces, what is not text is U+FFFD
     #[arg(long)]
     json: bool,
 }
@@ -65,8 +66,29 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         serde_json::to_writer(&mut *out, &tokens).map_err(io::Error::from)?;
         return Ok(writeln!(out)?);
     }
-    for (id, piece) in tokens.ids.iter().zip(&tokens.pieces) {
-        writeln!(out, "{id:>7}  {FAINT}{piece:?}{FAINT:#}")?;
+    for &id in &tokens.ids {
+        writeln!(out, "{id:>7}  {FAINT}{}{FAINT:#}", quoted(tokenizer.token_bytes(id)))?;
     }
     Ok(())
+}
+
+/// A piece in quotes. What is not text in it, such as a part of a character, is shown as bytes.
+fn quoted(piece: &[u8]) -> String {
+    let mut quoted = String::from('"');
+    for chunk in piece.utf8_chunks() {
+        quoted.extend(chunk.valid().chars().flat_map(char::escape_debug));
+        quoted.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    quoted + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn pieces_are_quoted_and_broken_characters_are_bytes() {
+        assert_eq!(quoted("a \"é\"\n".as_bytes()), r#""a \"é\"\n""#);
+        assert_eq!(quoted(b" \xf0\x9f"), r#"" \xf0\x9f""#);
+    }
 }

@@ -210,7 +210,8 @@ impl Hub {
             return Ok(Named::Known(known));
         }
         if looks_like_a_path(name) {
-            return Err(Error::Io { path: name.into(), source: io::ErrorKind::NotFound.into() });
+            let source = fs::metadata(name).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
+            return Err(Error::Io { path: name.into(), source });
         }
         let lower = name.to_lowercase();
         let near = |known: &&Known| {

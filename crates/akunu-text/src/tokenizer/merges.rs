@@ -54,12 +54,15 @@ impl Merges<'_> {
         let mut jobs: Vec<_> = jobs.collect();
         let last = jobs.pop();
         let parts: Vec<Result<Vec<Resolved>>> = thread::scope(|scope| {
-            let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
+            let spawn = |job| thread::Builder::new().spawn_scoped(scope, job);
+            let threads: Vec<_> = jobs.into_iter().map(spawn).collect();
             let last = last.map(|job| job());
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, _>>| {
+                let thread =
+                    thread.map_err(|source| TokenizerError::Io { path: "a thread".into(), source })?;
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            threads.into_iter().map(join).collect::<Vec<_>>().into_iter().chain(last).collect()
+            threads.into_iter().map(join).chain(last).collect()
         });
         let mut rank = 0;
         for part in parts {

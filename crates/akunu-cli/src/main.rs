@@ -33,6 +33,7 @@ struct Cli {
 enum Command {
     Chat(commands::chat::Arguments),
     Complete(commands::complete::Arguments),
+    Serve(commands::serve::Arguments),
     Perplexity(commands::perplexity::Arguments),
     Bench(commands::bench::Arguments),
     Profile(commands::profile::Arguments),
@@ -62,6 +63,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Chat(arguments) => commands::chat::run(&arguments, &mut out),
         Command::Complete(arguments) => commands::complete::run(&arguments, &mut out),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Perplexity(arguments) => commands::perplexity::run(&arguments, &mut out),
         Command::Bench(arguments) => commands::bench::run(&arguments, &mut out),
         Command::Profile(arguments) => commands::profile::run(&arguments, &mut out),

@@ -11,4 +11,5 @@ pub mod profile;
 pub mod pull;
 pub mod quantize;
 pub mod rm;
+pub mod serve;
 pub mod tokenize;

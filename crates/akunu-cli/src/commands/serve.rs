@@ -1,0 +1,248 @@
+//! `akunu serve`
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use akunu::scheduler::{Limits, Scheduler};
+use akunu::{Error, Options};
+use akunu_server::{Config, Log, Server};
+use akunu_text::chat::{BUILTIN_NAMES, ChatTemplate};
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+
+use crate::engine::{DEFAULT_MODEL, EngineArguments, positive};
+use crate::progress::line;
+use crate::stop;
+
+/// Where a key may come from without being seen in the list of processes.
+const KEY_VARIABLE: &str = "AKUNU_API_KEY";
+/// How soon Ctrl-C is noticed.
+const POLL: Duration = Duration::from_millis(50);
+
+const EXAMPLES: &str = "\
+Examples:
+  akunu serve
+  akunu serve smollm2 coder=qwen2.5-coder-0.5b.gguf --parallel 8
+  AKUNU_API_KEY=secret akunu serve --host 0.0.0.0 --port 80
+  curl http://127.0.0.1:8080/v1/chat/completions \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'";
+
+/// Answer OpenAI's, Anthropic's and Ollama's HTTP interfaces
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Paths or names of models, each perhaps as ID=MODEL; requests name a model by its id [default: smollm2]
+    #[arg(value_name = "MODEL")]
+    positional: Vec<String>,
+
+    /// The same, as an option
+    #[arg(short = 'm', long = "model", value_name = "MODEL", conflicts_with = "positional")]
+    option: Vec<String>,
+
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+
+    /// The port to listen on; 0 takes any that is free
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+
+    /// Answers that each model generates at the same time, each with a whole context
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive())]
+    parallel: u32,
+
+    /// Requests to each model that may wait for one to finish; more are answered with 503
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    max_queue: usize,
+
+    /// The chat template of all models, in place of their own: the name of a built-in one, or a file
+    #[arg(long, value_name = "TEMPLATE")]
+    chat_template: Option<String>,
+
+    /// Tokens of prompts read in one step while answers are being generated
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = positive())]
+    chunk: u32,
+
+    /// Do not keep prompts for others that begin alike
+    #[arg(long)]
+    no_prefix_cache: bool,
+
+    /// Most tokens of an answer whose request does not say
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    default_max_tokens: usize,
+
+    /// A key that clients must show; may be given several times [environment: AKUNU_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+
+    /// A file with one key in each line
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+
+    /// Listen on a public address although no key is set
+    #[arg(long)]
+    allow_public: bool,
+
+    /// A web page's origin whose scripts may call the server, `*` for any; may be given several times
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+
+    /// Find a model by its exact id alone
+    #[arg(long)]
+    strict_models: bool,
+
+    /// Requests a client may make in a minute; 0 for any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rate_limit: u32,
+
+    /// Largest body of a request, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = positive())]
+    max_body: u32,
+
+    /// How long answers may take to finish after Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    shutdown_grace: u64,
+
+    /// What to write to standard error about each request; never what is in it
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log: LogFormat,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Off,
+    Text,
+    Json,
+}
+
+/// Serves until Ctrl-C.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let keys = keys(arguments)?;
+    if !arguments.host.is_loopback() && keys.is_empty() && !arguments.allow_public {
+        return Err(Error::Usage {
+            problem: format!("{} can be reached by others, and no key is set", arguments.host),
+            hint: format!("set {KEY_VARIABLE} or --api-key, or say --allow-public"),
+        }
+        .into());
+    }
+    let server = Server::new(Config {
+        keys,
+        cors_origins: arguments.cors_origin.clone(),
+        strict_models: arguments.strict_models,
+        default_max_tokens: arguments.default_max_tokens,
+        rate_limit: arguments.rate_limit,
+        body_limit: (arguments.max_body as usize) << 20,
+        shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
+        log: match arguments.log {
+            LogFormat::Off => Log::Off,
+            LogFormat::Text => Log::Text,
+            LogFormat::Json => Log::Json,
+        },
+        ..Config::default()
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Before the models: a port that is taken is told at once.
+    let address = SocketAddr::new(arguments.host, arguments.port);
+    let listener = runtime
+        .block_on(TcpListener::bind(address))
+        .with_context(|| format!("cannot listen on {address}"))?;
+    for (id, model) in models(arguments) {
+        let template = arguments.chat_template.as_deref().map(template).transpose()?;
+        server.add(&id, scheduler(arguments, &model)?, template)?;
+    }
+    line(&format!("listening on http://{}", listener.local_addr()?));
+    runtime.block_on(server.run(listener, async {
+        while stop::asked().is_continue() {
+            tokio::time::sleep(POLL).await;
+        }
+        line("stopping");
+    }))?;
+    Ok(())
+}
+
+fn scheduler(arguments: &Arguments, model: &str) -> akunu::Result<Scheduler> {
+    let sequences = arguments.parallel as usize;
+    let default = Options::default();
+    let options = Options {
+        sequences,
+        outputs: sequences.max(default.outputs),
+        batch: sequences.max(default.batch),
+        ..default
+    };
+    let model = arguments.engine.load(Some(model), &options)?;
+    let limits = Limits {
+        queue: arguments.max_queue,
+        chunk: arguments.chunk as usize,
+        reuse_prefixes: !arguments.no_prefix_cache,
+    };
+    Scheduler::new(model, &limits)
+}
+
+/// A built-in template, or that in a file.
+fn template(given: &str) -> Result<ChatTemplate> {
+    if BUILTIN_NAMES.contains(&given) {
+        return Ok(ChatTemplate::builtin(given)?);
+    }
+    let source = std::fs::read_to_string(given).with_context(|| {
+        format!("{given} is neither a file nor a built-in template ({})", BUILTIN_NAMES.join(", "))
+    })?;
+    ChatTemplate::from_source(&source).with_context(|| given.to_owned())
+}
+
+/// Ids and models.
+fn models(arguments: &Arguments) -> Vec<(String, String)> {
+    let given: Vec<&String> = arguments.positional.iter().chain(&arguments.option).collect();
+    if given.is_empty() {
+        return vec![(DEFAULT_MODEL.to_owned(), DEFAULT_MODEL.to_owned())];
+    }
+    given.into_iter().map(|given| named(given)).collect()
+}
+
+/// `ID=MODEL`, or a model whose id is its name or that of its file.
+fn named(given: &str) -> (String, String) {
+    if let Some((id, model)) = given.split_once('=')
+        && !id.is_empty()
+        && !id.contains(['/', '\\'])
+    {
+        return (id.to_owned(), model.to_owned());
+    }
+    let path = Path::new(given);
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    let id = match stem {
+        Some(stem) if path.exists() => stem.to_string_lossy().into_owned(),
+        _ => given.to_owned(),
+    };
+    (id, given.to_owned())
+}
+
+fn keys(arguments: &Arguments) -> Result<Vec<String>> {
+    let mut keys = arguments.api_key.clone();
+    if let Some(path) = &arguments.api_key_file {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        keys.extend(text.lines().map(|line| line.trim().to_owned()));
+    }
+    keys.extend(std::env::var(KEY_VARIABLE));
+    keys.retain(|key| !key.is_empty());
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_known_by_its_id_its_name_or_its_file() {
+        let of = |given: &str| named(given).0;
+        assert_eq!(named("fast=hf:a/b"), ("fast".to_owned(), "hf:a/b".to_owned()));
+        assert_eq!(of("smollm2"), "smollm2");
+        assert_eq!(of("hf:owner/repo"), "hf:owner/repo");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert_eq!(named(file), ("Cargo".to_owned(), file.to_owned()));
+        assert_eq!(of(env!("CARGO_MANIFEST_DIR")), "akunu-cli");
+        assert_eq!(of("/tmp/a=b.gguf"), "/tmp/a=b.gguf");
+    }
+}

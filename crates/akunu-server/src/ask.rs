@@ -1,0 +1,303 @@
+//! From a request's fields to a model, and its answer as it comes.
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use akunu::scheduler::{Event, LogProbabilities, Request, Response};
+use akunu::{FinishReason, Sampling, Settings, Statistics};
+use akunu_text::chat::{Message, RenderOptions};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+use tokio_stream::Stream;
+
+use crate::app::{App, Call, Caller};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::log::{self, Logged};
+use crate::models::Served;
+
+type Result<T> = std::result::Result<T, ApiError>;
+
+/// A number nobody can guess, another each time.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+/// The parameters of sampling that OpenAI's and Ollama's interfaces have in common. What is absent is as the model's makers
+/// say, or plain sampling at temperature 1.
+pub(crate) fn sampling(fields: &mut Fields, served: &Served) -> Result<Sampling> {
+    let plain = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+    let default = served.scheduler.model().recommended_sampling().cloned().unwrap_or(plain);
+    let frequency_penalty = fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0);
+    let presence_penalty = fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0);
+    // These two are over the whole text by OpenAI's definition.
+    let everything = frequency_penalty != 0.0 || presence_penalty != 0.0;
+    let look_back = if everything { u32::MAX } else { default.repeat_last_n };
+    Ok(Sampling {
+        temperature: fields.number("temperature", 0.0, 10.0)?.unwrap_or(default.temperature),
+        top_p: fields.number("top_p", 0.0, 1.0)?.map_or(default.top_p, |p| p.max(f32::MIN_POSITIVE)),
+        top_k: fields.take("top_k")?.unwrap_or(default.top_k),
+        min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(default.min_p),
+        repeat_penalty: fields.number("repeat_penalty", 0.01, 10.0)?.unwrap_or(default.repeat_penalty),
+        frequency_penalty,
+        presence_penalty,
+        repeat_last_n: fields.take("repeat_last_n")?.unwrap_or(look_back),
+        // Negative seeds are seeds too.
+        seed: fields.take::<i64>("seed")?.map_or_else(random, |seed| seed as u64),
+        logit_bias: logit_bias(fields)?,
+    })
+}
+
+fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>> {
+    let biases: Map<String, Value> = fields.take("logit_bias")?.unwrap_or_default();
+    let entry = |(token, bias): (String, Value)| match (token.parse(), bias.as_f64()) {
+        (Ok(token), Some(bias)) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
+        _ => Err(ApiError::field("logit_bias", "must map token numbers to numbers from -100 to 100")),
+    };
+    biases.into_iter().map(entry).collect()
+}
+
+/// The tokens of a conversation, up to where the answer begins.
+pub(crate) fn prompt_of(
+    served: &Served,
+    messages: &[Message],
+    variables: Option<&Map<String, Value>>,
+) -> Result<Vec<u32>> {
+    let Some(template) = &served.template else {
+        let message = format!("{} has no chat template: use /v1/completions", served.id);
+        return Err(ApiError::invalid(message).param("model"));
+    };
+    let options = RenderOptions { messages, extra: variables, ..RenderOptions::default() };
+    Ok(served.scheduler.model().render(template, &options)?)
+}
+
+/// What a model is asked.
+pub(crate) struct Question {
+    pub(crate) served: Arc<Served>,
+    pub(crate) request: Request,
+    pub(crate) stream: bool,
+}
+
+impl Question {
+    /// One continuation of a prompt. The length is what was asked for, or the server's default, and no more than the context
+    /// has room for.
+    pub(crate) fn new(
+        app: &App,
+        served: Arc<Served>,
+        prompt: Vec<u32>,
+        mut settings: Settings,
+        stream: bool,
+    ) -> Result<Question> {
+        let context = served.scheduler.model().context();
+        if prompt.len() > context {
+            return Err(akunu::Error::TooLong { tokens: prompt.len(), context }.into());
+        }
+        // The token that is chosen last need not be fed.
+        let room = context - prompt.len() + 1;
+        settings.max_tokens = Some(settings.max_tokens.unwrap_or(app.config.default_max_tokens).min(room));
+        Ok(Question { served, request: Request { settings, ..Request::new(prompt) }, stream })
+    }
+
+    /// Puts it into the model's queue.
+    pub(crate) fn ask(self, call: &Call) -> Result<Answer> {
+        let Question { served, mut request, stream } = self;
+        let (app, caller) = (Arc::clone(&call.app), call.caller.clone());
+        log::asked(app.config.log, &caller, &served.id, stream, request.settings.max_tokens);
+        request.client = caller.client;
+        let statistics = Statistics { prompt_tokens: request.prompt.len(), ..Statistics::default() };
+        let response = served.scheduler.submit(request)?;
+        Ok(Answer { response, app, caller, served, statistics, end: None, failed: None, last_piece: None })
+    }
+}
+
+/// An answer as it comes. What happens to it is counted, and written to the log when it ends.
+pub(crate) struct Answer {
+    response: Response,
+    app: Arc<App>,
+    caller: Caller,
+    pub(crate) served: Arc<Served>,
+    pub(crate) statistics: Statistics,
+    end: Option<FinishReason>,
+    failed: Option<u16>,
+    last_piece: Option<Instant>,
+}
+
+impl Answer {
+    pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let event = ready!(self.response.poll_event(context));
+        match &event {
+            Some(Event::Started { cached_tokens, .. }) => {
+                self.statistics.cached_tokens = *cached_tokens;
+                self.app.metrics.started(&self.served.id, self.statistics.prompt_tokens, *cached_tokens);
+            }
+            Some(Event::Piece { piece, .. }) => {
+                self.statistics.generated_tokens += piece.tokens.len();
+                let now = Instant::now();
+                match self.last_piece.replace(now) {
+                    None => self.app.metrics.first_token(&self.served.id, now - self.caller.began),
+                    Some(last) => self.app.metrics.token_gap(&self.served.id, now - last),
+                }
+            }
+            Some(Event::Finished { reason, .. }) => self.end = Some(*reason),
+            Some(Event::Done(statistics)) => self.statistics = *statistics,
+            Some(Event::Failed(_)) => self.failed = Some(500),
+            None => {}
+        }
+        Poll::Ready(event)
+    }
+
+    async fn next_event(&mut self) -> Option<Event> {
+        std::future::poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// Waits for all of it.
+    pub(crate) async fn collect(mut self, choices: usize) -> Result<(Vec<Choice>, Statistics)> {
+        let mut collected: Vec<Choice> = Vec::new();
+        collected.resize_with(choices, Choice::default);
+        while let Some(event) = self.next_event().await {
+            match event {
+                Event::Started { .. } => {}
+                Event::Piece { choice, piece, log_probabilities } => {
+                    collected[choice].text.push_str(&piece.text);
+                    collected[choice].log_probabilities.extend(log_probabilities);
+                }
+                Event::Finished { choice, reason } => collected[choice].reason = Some(reason),
+                Event::Done(statistics) => return Ok((collected, statistics)),
+                Event::Failed(error) => return Err(error.into()),
+            }
+        }
+        Err(akunu::Error::Stopped.into())
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let cancelled = self.end.is_none() && self.failed.is_none();
+        self.app.metrics.finished(&self.served.id, self.statistics.generated_tokens, cancelled);
+        let end = match self.end {
+            _ if self.failed.is_some() => "failed",
+            Some(reason) => finish_reason(reason),
+            None => "cancelled",
+        };
+        let status = self.failed.unwrap_or(200);
+        let Answer { app, caller, served, statistics, .. } = self;
+        log::answered(app.config.log, caller, &served.id, statistics, status, end);
+    }
+}
+
+/// One continuation, complete.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) text: String,
+    pub(crate) log_probabilities: Vec<LogProbabilities>,
+    pub(crate) reason: Option<FinishReason>,
+}
+
+/// A reason in OpenAI's words.
+pub(crate) fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop | FinishReason::StopString(_) => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Cancelled => "cancelled",
+    }
+}
+
+/// What a request took, in OpenAI's words.
+pub(crate) fn usage(statistics: &Statistics) -> Value {
+    json!({
+        "prompt_tokens": statistics.prompt_tokens,
+        "completion_tokens": statistics.generated_tokens,
+        "total_tokens": statistics.prompt_tokens + statistics.generated_tokens,
+        "prompt_tokens_details": {"cached_tokens": statistics.cached_tokens},
+    })
+}
+
+/// How long things took, as an addition to OpenAI's answers.
+pub(crate) fn timings(statistics: &Statistics) -> Value {
+    let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    json!({
+        "first_token_ms": ms(statistics.first_token),
+        "prefill_ms": ms(statistics.prefill),
+        "decode_ms": ms(statistics.decode),
+        "prefill_per_second": (statistics.prefill_rate() * 100.0).round() / 100.0,
+        "decode_per_second": (statistics.decode_rate() * 100.0).round() / 100.0,
+    })
+}
+
+/// How an interface writes an answer while it comes.
+pub(crate) trait Wire: Send + Unpin + 'static {
+    /// The type of the whole.
+    const CONTENT_TYPE: &'static str;
+
+    /// What an event adds to it.
+    fn write(&mut self, event: Event, out: &mut String);
+}
+
+/// One event of a stream of server-sent events.
+pub(crate) fn sse(out: &mut String, value: &Value) {
+    out.push_str("data: ");
+    out.push_str(&value.to_string());
+    out.push_str("\n\n");
+}
+
+/// The answer as a body that grows.
+struct Streamed<W> {
+    answer: Answer,
+    wire: W,
+    ended: bool,
+}
+
+impl<W: Wire> Stream for Streamed<W> {
+    type Item = std::result::Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        while !this.ended {
+            let event = match ready!(this.answer.poll_event(context)) {
+                Some(event) => event,
+                // The scheduler's thread is gone.
+                None => Event::Failed(akunu::Error::Stopped),
+            };
+            this.ended = matches!(event, Event::Done(_) | Event::Failed(_));
+            let mut out = String::new();
+            this.wire.write(event, &mut out);
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(out.into())));
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// Sends an answer while it comes.
+pub(crate) fn stream<W: Wire>(answer: Answer, wire: W) -> axum::response::Response {
+    let body = Body::from_stream(Streamed { answer, wire, ended: false });
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(W::CONTENT_TYPE));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    logged(response)
+}
+
+/// Sends an answer that is complete.
+pub(crate) fn whole(value: &Value) -> axum::response::Response {
+    logged(axum::Json(value).into_response())
+}
+
+fn logged(mut response: axum::response::Response) -> axum::response::Response {
+    response.extensions_mut().insert(Logged);
+    response
+}
+
+/// The text of one token, and its bytes, which need not be whole characters.
+pub(crate) fn token_text(served: &Served, token: u32) -> (String, Vec<u8>) {
+    let bytes =
+        served.scheduler.model().tokenizer().map_or(&[][..], |tokenizer| tokenizer.token_bytes(token));
+    (String::from_utf8_lossy(bytes).into_owned(), bytes.to_vec())
+}

@@ -1,0 +1,53 @@
+//! How a server behaves.
+
+use std::time::Duration;
+
+/// How a server behaves. The defaults are for one person on their own machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Keys of which a client must show one; with none, everybody is served.
+    pub keys: Vec<String>,
+    /// Pages of other origins that may call the server from a browser; `*` for any.
+    pub cors_origins: Vec<String>,
+    /// Whether a model is found by its exact id alone.
+    pub strict_models: bool,
+    /// Most tokens of an answer whose request does not say.
+    pub default_max_tokens: usize,
+    /// Requests a client may make in a minute; 0 for any number.
+    pub rate_limit: u32,
+    /// Largest body of a request, in bytes.
+    pub body_limit: usize,
+    /// How long a client may take to send its request's body.
+    pub body_timeout: Duration,
+    /// How long answers may take to finish once the server was told to stop.
+    pub shutdown_grace: Duration,
+    /// What is said about each request on stderr.
+    pub log: Log,
+}
+
+/// How requests are written to stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// Not at all.
+    Off,
+    /// A line for people.
+    Text,
+    /// A line of JSON.
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            keys: Vec::new(),
+            cors_origins: Vec::new(),
+            strict_models: false,
+            default_max_tokens: 2048,
+            rate_limit: 0,
+            body_limit: 32 << 20,
+            body_timeout: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(30),
+            log: Log::Off,
+        }
+    }
+}

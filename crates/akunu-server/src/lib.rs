@@ -1,0 +1,97 @@
+//! The HTTP surface of akunu: OpenAI's interface, Anthropic's and Ollama's over the engine's
+//! [`Scheduler`](akunu::scheduler::Scheduler)s.
+//!
+//! A [`Server`] has a [`Config`] and models; [`Server::run`] answers on a listener until it is told to stop. Requests are read
+//! field by field: what would change an answer and is not understood is refused by name, and every refusal has the form the
+//! client's interface gives it.
+//!
+//! ```no_run
+//! use akunu::scheduler::{Limits, Scheduler};
+//! use akunu::{Model, Options};
+//! use akunu_server::{Config, Server};
+//!
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Model::load("model.gguf", &Options { sequences: 4, ..Options::default() })?;
+//! let server = Server::new(Config::default());
+//! server.add("my-model", Scheduler::new(model, &Limits::default())?, None)?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! server.run(listener, std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod anthropic;
+mod app;
+mod ask;
+mod config;
+mod error;
+mod fields;
+mod guard;
+mod log;
+mod metrics;
+mod models;
+mod ollama;
+mod openai;
+mod status;
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use akunu::scheduler::Scheduler;
+use akunu_text::chat::ChatTemplate;
+use app::App;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+pub use config::{Config, Log};
+
+/// How long connections have to close once their answers were ended.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Models and how to reach them.
+pub struct Server(Arc<App>);
+
+impl Server {
+    /// A server without models.
+    pub fn new(config: Config) -> Server {
+        Server(Arc::new(App::new(config)))
+    }
+
+    /// Adds a model under an id, by which requests name it, with a chat template in place of its own if one is given.
+    pub fn add(&self, id: &str, scheduler: Scheduler, template: Option<ChatTemplate>) -> akunu::Result<()> {
+        self.0.models.add(id, scheduler, template)
+    }
+
+    /// Answers until `stop` comes. Answers that are under way then have the configured time to finish, and are ended after it.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let Server(app) = self;
+        let grace = app.config.shutdown_grace;
+        let service = app.router().into_make_service_with_connect_info::<SocketAddr>();
+        let (stopping, mut stopped) = watch::channel(false);
+        let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
+            stop.await;
+            // The other end waits as long as this runs.
+            let _ = stopping.send(true);
+        });
+        let mut serving = std::pin::pin!(serving.into_future());
+        tokio::select! {
+            ended = &mut serving => return ended,
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+        if let Ok(ended) = tokio::time::timeout(grace, &mut serving).await {
+            return ended;
+        }
+        for served in app.models.all() {
+            served.scheduler.abort();
+        }
+        // What does not close by then has no one at its other end.
+        tokio::time::timeout(LAST_MOMENT, serving).await.unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,78 @@
+//! OpenAI's interface.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod models;
+pub(crate) mod responses;
+pub(crate) mod tokens;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use akunu::Settings;
+use serde_json::json;
+
+use crate::ask::{Question, random, sampling};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::models::Served;
+
+/// Most alternatives a client may ask for with each token.
+const MOST_ALTERNATIVES: usize = 20;
+
+/// What both kinds of completion ask for in the same words.
+struct Wishes {
+    settings: Settings,
+    choices: usize,
+    stream: bool,
+    usage: bool,
+}
+
+impl Wishes {
+    fn read(fields: &mut Fields, served: &Served) -> Result<Wishes, ApiError> {
+        let most = fields.take("max_completion_tokens")?;
+        let max_tokens = fields.take("max_tokens")?;
+        let settings = Settings {
+            sampling: sampling(fields, served)?,
+            max_tokens: most.or(max_tokens),
+            stop: fields.strings("stop")?,
+            ..Settings::default()
+        };
+        let choices = fields.take("n")?.unwrap_or(1);
+        let most = served.scheduler.model().sequences();
+        if !(1..=most).contains(&choices) {
+            let problem = format!("is {choices}: this server generates 1 to {most} at a time");
+            return Err(ApiError::field("n", problem));
+        }
+        let stream = fields.take("stream")?.unwrap_or(false);
+        let usage = match fields.object("stream_options")? {
+            Some(_) if !stream => return Err(ApiError::field("stream_options", "needs `stream`")),
+            Some(mut options) => {
+                let usage = options.take("include_usage")?.unwrap_or(false);
+                options.take::<bool>("include_obfuscation")?;
+                options.end()?;
+                usage
+            }
+            None => false,
+        };
+        let constraint = "is not available yet: answers cannot be constrained";
+        fields.refuse("response_format", &[json!({"type": "text"})], constraint)?;
+        for name in ["grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar"] {
+            fields.refuse(name, &[], constraint)?;
+        }
+        Ok(Wishes { settings, choices, stream, usage })
+    }
+
+    fn apply(&self, question: &mut Question, log_probabilities: Option<usize>) {
+        question.request.choices = self.choices;
+        question.request.log_probabilities = log_probabilities;
+    }
+}
+
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// An id for an answer.
+pub(crate) fn new_id(prefix: &str) -> String {
+    format!("{prefix}{:016x}{:08x}", random(), random() as u32)
+}

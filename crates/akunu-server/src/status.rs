@@ -1,0 +1,28 @@
+//! How the server is.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+/// `GET /health`
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Json<Value> {
+    let models: Vec<String> = app.models.all().iter().map(|served| served.id.clone()).collect();
+    Json(json!({"status": "ok", "models": models}))
+}
+
+/// `GET /metrics`
+pub(crate) async fn prometheus(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let text = app.metrics.text(&app.models.all());
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}
+
+/// `GET /v1/metrics`
+pub(crate) async fn json_metrics(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(app.metrics.json(&app.models.all(), app.started.elapsed()))
+}

@@ -1,0 +1,128 @@
+"""Measures servers that speak OpenAI's chat interface, side by side.
+
+    python server.py throughput URL... [--streams 8] [--tokens 64] [--rounds 3]
+    python server.py prefix URL... [--words 900]
+    python server.py gap URL... [--words 1900] [--tokens 200]
+
+throughput  tokens per second of all streams together, for one stream and for --streams, servers in turn
+prefix      time to the first token of two requests with the same long system prompt and other questions
+gap         the longest gap between two tokens of a running stream, quiet and while a long prompt arrives
+
+Python's standard library alone; nothing leaves this machine unless a URL does.
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+import urllib.request
+
+WORDS = "the river bends around a small town where people mend boats and tell long stories about rain".split()
+
+
+def text(words, seed):
+    """Words in an order that depends on the seed."""
+    return " ".join(WORDS[(i * (2 * seed + 1) + i // len(WORDS) + seed) % len(WORDS)] for i in range(words))
+
+
+def stream(url, messages, tokens, began=None):
+    """Times at which pieces of an answer arrived, and the number of its tokens."""
+    body = {
+        "messages": messages, "max_tokens": tokens, "temperature": 0, "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+    start = time.perf_counter()
+    times, count = [], 0
+    with urllib.request.urlopen(request, timeout=300) as response:
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line[6:])
+            if chunk.get("usage"):
+                count = chunk["usage"]["completion_tokens"]
+            if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
+                times.append(time.perf_counter() - start)
+                if began:
+                    began.set()
+    return times, count
+
+
+def ask(question, system=None):
+    system = [{"role": "system", "content": system}] if system else []
+    return system + [{"role": "user", "content": question}]
+
+
+def together(url, streams, tokens, seed):
+    """Tokens per second of all streams together."""
+    counts = [0] * streams
+
+    def one(i):
+        counts[i] = stream(url, ask(f"Tell me a long story about {text(6, seed * 100 + i)}."), tokens)[1]
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(streams)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def throughput(arguments):
+    rates = {(url, n): [] for url in arguments.urls for n in (1, arguments.streams)}
+    for i in range(arguments.rounds):
+        for n in (1, arguments.streams):
+            for url in arguments.urls:
+                rates[url, n].append(together(url, n, arguments.tokens, i))
+    for url in arguments.urls:
+        one, many = (statistics.median(rates[url, n]) for n in (1, arguments.streams))
+        print(f"{url}: one stream {one:.1f} tokens/s, {arguments.streams} streams {many:.1f} tokens/s ({many / one:.2f}x); "
+              f"rounds {', '.join(f'{rate:.1f}' for rate in rates[url, arguments.streams])}")
+
+
+def prefix(arguments):
+    for url in arguments.urls:
+        factors = []
+        for i in range(arguments.rounds):
+            system = text(arguments.words, time.time_ns() % 1000 + i)
+            first = stream(url, ask("What is this about?", system), 4)[0][0]
+            second = stream(url, ask("Who tells it, and where?", system), 4)[0][0]
+            factors.append(first / second)
+            print(f"{url}: first {first * 1e3:.0f} ms, second {second * 1e3:.0f} ms, {first / second:.1f}x sooner")
+
+
+def gap(arguments):
+    for url in arguments.urls:
+        def gaps(times):
+            return [b - a for a, b in zip(times, times[1:])]
+
+        question = ask("Tell me a very long story.")
+        quiet = gaps(stream(url, question, arguments.tokens)[0])
+        began, result = threading.Event(), []
+        running = threading.Thread(target=lambda: result.append(stream(url, question, arguments.tokens, began)[0]))
+        running.start()
+        began.wait(60)
+        first = stream(url, ask(text(arguments.words, time.time_ns() % 1000)), 2)[0][0]
+        running.join()
+        loud = gaps(result[0])
+        print(f"{url}: quiet gap median {statistics.median(quiet) * 1e3:.1f} ms, longest {max(quiet) * 1e3:.1f} ms; "
+              f"while a long prompt arrives median {statistics.median(loud) * 1e3:.1f} ms, longest {max(loud) * 1e3:.1f} ms; "
+              f"the prompt's first token after {first * 1e3:.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["throughput", "prefix", "gap"])
+    parser.add_argument("urls", nargs="+", metavar="URL")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--words", type=int, default=900)
+    arguments = parser.parse_args()
+    {"throughput": throughput, "prefix": prefix, "gap": gap}[arguments.what](arguments)
+
+
+main()

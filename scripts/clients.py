@@ -1,0 +1,139 @@
+"""Drives `akunu serve` with OpenAI's and Anthropic's clients, and runs the examples of docs/server.md.
+
+    python clients.py AKUNU
+
+Everything runs against a tiny random model on a loopback port, so texts mean nothing; what counts is that clients
+understand the answers.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anthropic
+import openai
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "crates/akunu-program/tests/fixtures/tiny/llama/model.gguf"
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+# The random model must not end its text by accident.
+GO_ON = {"2": -100}
+
+
+def start(binary):
+    """The server and its address."""
+    command = [binary, "serve", f"smollm2={MODEL}", "--chat-template", "chatml", "--port", "0", "--log", "off"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in server.stderr:
+        found = re.search(r"http://\S+", line)
+        if found:
+            return server, found.group()
+    sys.exit("the server did not start")
+
+
+def drive_openai(address):
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=30)
+    assert [model.id for model in client.models.list()] == ["smollm2"]
+    assert client.models.retrieve("smollm2").owned_by == "akunu"
+
+    ask = dict(model="smollm2", messages=MESSAGES, max_tokens=20, seed=3, logit_bias=GO_ON)
+    whole = client.chat.completions.create(**ask, n=2, logprobs=True, top_logprobs=3)
+    text = whole.choices[0].message.content
+    assert text and len(whole.choices) == 2 and whole.choices[0].finish_reason == "length"
+    assert whole.usage.completion_tokens == 40
+    assert whole.usage.prompt_tokens_details.cached_tokens == 0
+    logprobs = whole.choices[0].logprobs.content
+    assert len(logprobs) == 20 and len(logprobs[0].top_logprobs) == 3
+
+    chunks = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].usage.completion_tokens == 20
+    # The helper takes a text that was cut off for an error.
+    stop = text[len(text) // 2 :][:2]
+    with client.chat.completions.stream(**ask, stop=stop) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_completion().choices[0].message.content == text[: text.find(stop)]
+
+    completion = client.completions.create(model="smollm2", prompt="Once", max_tokens=5, logprobs=2, logit_bias=GO_ON)
+    assert completion.usage.completion_tokens == 5 and len(completion.choices[0].logprobs.tokens) == 5
+    pieces = client.completions.create(model="smollm2", prompt="Once", max_tokens=5, stream=True)
+    assert [piece.choices[0].finish_reason for piece in pieces][-1] in ("stop", "length")
+
+    response = client.responses.create(model="smollm2", instructions="Be brief.", input="Hello!", max_output_tokens=9)
+    assert response.output_text or response.status == "completed"
+    events = list(client.responses.create(model="smollm2", input="Hello!", max_output_tokens=9, stream=True))
+    assert events[0].type == "response.created"
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    assert events[-1].response.usage.output_tokens <= 9
+
+    refusals = [
+        (openai.NotFoundError, dict(ask, model="gpt-4o"), "model_not_found"),
+        (openai.BadRequestError, dict(ask, response_format={"type": "json_object"}), "unsupported_parameter"),
+        (openai.BadRequestError, dict(ask, messages=[{"role": "user", "content": "a " * 900}]), "context_length_exceeded"),
+    ]
+    for kind, wrong, code in refusals:
+        try:
+            client.chat.completions.create(**wrong)
+        except kind as error:
+            assert error.code == code, error
+        else:
+            raise AssertionError(f"{code} was not raised")
+
+
+def drive_anthropic(address):
+    client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0, timeout=30)
+    ask = dict(model="smollm2", max_tokens=20, system="Be brief.", messages=MESSAGES[1:], temperature=0)
+    message = client.messages.create(**ask)
+    assert message.role == "assistant" and message.stop_reason in ("end_turn", "max_tokens")
+    text = message.content[0].text
+    with client.messages.stream(**ask) as stream:
+        assert "".join(stream.text_stream) == text
+        final = stream.get_final_message()
+    assert final.usage.output_tokens == message.usage.output_tokens
+    assert final.stop_reason == message.stop_reason
+    counted = client.messages.count_tokens(model="smollm2", system="Be brief.", messages=MESSAGES[1:])
+    assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
+    try:
+        client.messages.create(**dict(ask, model="nobody"))
+    except anthropic.NotFoundError as error:
+        assert error.body["error"]["type"] == "not_found_error"
+    else:
+        raise AssertionError("an unknown model was served")
+
+
+def run_examples(address):
+    """Runs the examples of the documentation in order, with the server's own address."""
+    text = (ROOT / "docs/server.md").read_text()
+    examples = re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for language, example in examples:
+        example = example.replace("http://127.0.0.1:8080", address)
+        if language == "sh":
+            command = ["bash", "-euo", "pipefail", "-c", example.replace("curl -s", "curl --fail -s")]
+        else:
+            command = [sys.executable, "-c", example]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, f"{example}\n{result.stdout}{result.stderr}"
+        # A random model may end its text at once, but it says so.
+        assert result.stdout or language == "python", example
+    return len(examples)
+
+
+def main():
+    server, address = start(sys.argv[1])
+    try:
+        begin = time.time()
+        drive_openai(address)
+        drive_anthropic(address)
+        examples = run_examples(address)
+        server.terminate()
+        assert server.wait(30) == 0, "the server did not end well"
+        print(f"both clients and {examples} examples of docs/server.md: {time.time() - begin:.1f} s")
+    finally:
+        server.kill()
+
+
+main()

@@ -16,8 +16,9 @@ use tiny::{FAMILIES, load, options, prompt};
 const EOS: u32 = 2;
 
 /// Never the end token.
-fn endless(sampling: Sampling) -> Sampling {
-    Sampling { logit_bias: vec![(EOS, f32::NEG_INFINITY)], ..sampling }
+fn endless(mut sampling: Sampling) -> Sampling {
+    sampling.logit_bias.push((EOS, f32::NEG_INFINITY));
+    sampling
 }
 
 fn warm(seed: u64) -> Sampling {
@@ -81,7 +82,10 @@ fn answer(scheduler: &Scheduler, request: &Request) -> Answer {
 
 /// What a request gives when it is alone with a model.
 fn alone(name: &str, request: &Request) -> (String, Vec<u32>, Option<FinishReason>) {
-    let model = load(name, &options());
+    alone_on(&load(name, &options()), request)
+}
+
+fn alone_on(model: &Model, request: &Request) -> (String, Vec<u32>, Option<FinishReason>) {
     let sequence = model.sequence().unwrap();
     let mut generation = Generation::new(sequence, request.prompt.clone(), &request.settings).unwrap();
     let text = generation.by_ref().map(|piece| piece.unwrap().text).collect();
@@ -92,30 +96,44 @@ fn scheduler(name: &str, sequences: usize, limits: &Limits) -> Scheduler {
     Scheduler::new(load(name, &Options { sequences, ..options() }), limits).unwrap()
 }
 
-#[test]
-fn a_text_is_the_same_whatever_else_runs() {
-    for name in FAMILIES {
-        let requests: Vec<Request> = (0..9)
-            .map(|i| {
-                let sampling = if i % 3 == 0 { endless(Sampling::GREEDY) } else { warm(i as u64) };
-                request(&long_prompt(name, i % 4, 20 + 22 * i), sampling, 12 + 5 * i)
-            })
-            .collect();
-        let expected: Vec<_> = requests.iter().map(|request| alone(name, request)).collect();
-        for (chunk, reuse_prefixes) in [(64, true), (5, true), (16, false)] {
-            let scheduler = scheduler(name, 4, &Limits { chunk, reuse_prefixes, queue: 16 });
-            // Twice, so that the second round finds the first one's prompts in the cache.
-            for round in 0..2 {
-                let responses: Vec<Response> =
-                    requests.iter().map(|request| scheduler.submit(request.clone()).unwrap()).collect();
-                for ((response, expected), i) in responses.into_iter().zip(&expected).zip(0..) {
-                    let mut answer = collect(response, 1);
-                    let got = (answer.texts.remove(0), answer.tokens.remove(0), answer.reasons[0]);
-                    assert_eq!(got, *expected, "{name}, request {i}, round {round}, chunks of {chunk}");
-                }
+/// Requests of all lengths, greedy and not, some of which begin alike.
+fn many_requests(name: &str) -> Vec<Request> {
+    (0..9)
+        .map(|i| {
+            let sampling = if i % 3 == 0 { endless(Sampling::GREEDY) } else { warm(i as u64) };
+            request(&long_prompt(name, i % 4, 20 + 22 * i), sampling, 12 + 5 * i)
+        })
+        .collect()
+}
+
+fn is_the_same_whatever_else_runs(name: &str, backend: &str) {
+    let options = Options { backend: backend.to_owned(), ..options() };
+    let requests = many_requests(name);
+    let expected: Vec<_> = requests.iter().map(|request| alone_on(&load(name, &options), request)).collect();
+    for (chunk, reuse_prefixes) in [(64, true), (5, true), (16, false)] {
+        let limits = Limits { chunk, reuse_prefixes, queue: 16 };
+        let scheduler = Scheduler::new(load(name, &options), &limits).unwrap();
+        // Twice, so that the second round finds the first one's prompts in the cache.
+        for round in 0..2 {
+            let responses: Vec<Response> =
+                requests.iter().map(|request| scheduler.submit(request.clone()).unwrap()).collect();
+            for ((response, expected), i) in responses.into_iter().zip(&expected).zip(0..) {
+                let mut answer = collect(response, 1);
+                let got = (answer.texts.remove(0), answer.tokens.remove(0), answer.reasons[0]);
+                assert_eq!(got, *expected, "{name} on {backend}, request {i}, round {round}, chunk {chunk}");
             }
         }
     }
+}
+
+#[test]
+fn a_text_is_the_same_whatever_else_runs() {
+    FAMILIES.iter().for_each(|name| is_the_same_whatever_else_runs(name, "reference"));
+}
+
+#[test]
+fn a_text_is_the_same_whatever_else_runs_on_the_cpu_backend() {
+    FAMILIES.iter().for_each(|name| is_the_same_whatever_else_runs(name, "cpu"));
 }
 
 #[test]

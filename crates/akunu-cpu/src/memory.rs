@@ -7,10 +7,17 @@ use std::ptr::NonNull;
 /// Alignment of every buffer: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
 
+/// The size of a large page, and from which on they are asked for.
+#[cfg(target_os = "linux")]
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Zeroed bytes that several workers may write at once, each its own part.
 pub(crate) struct Shared {
     start: NonNull<u8>,
     len: usize,
+    /// The mapping `start` lies in, where it was not allocated.
+    #[cfg(target_os = "linux")]
+    pages: Option<memmap2::MmapMut>,
 }
 
 // SAFETY: a plain allocation; who may touch which part when is the contract of the unsafe accessors.
@@ -19,13 +26,29 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// `len` zero bytes; pages are not touched until they are used.
+    /// `len` zero bytes; pages are not touched until they are used. What is large lies in large pages where the system has
+    /// them: weights are read from end to end for every token, and small pages would cost a walk of the page tables every 4 KB.
     pub(crate) fn new(len: usize) -> Shared {
+        #[cfg(target_os = "linux")]
+        if len >= LARGE_PAGE
+            && let Ok(mut pages) = memmap2::MmapMut::map_anon(len + LARGE_PAGE)
+        {
+            // Only a wish: kernels without large pages refuse it.
+            let _ = pages.advise(memmap2::Advice::HugePage);
+            let skip = pages.as_ptr().align_offset(LARGE_PAGE);
+            let start = NonNull::from(&mut pages[skip..skip + len]).cast();
+            return Shared { start, len, pages: Some(pages) };
+        }
         let layout = Layout::from_size_align(len.max(1), ALIGN).expect("a size that fits the address space");
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        Shared { start, len }
+        Shared {
+            start,
+            len,
+            #[cfg(target_os = "linux")]
+            pages: None,
+        }
     }
 
     /// A view of `count` values from byte `offset` on.
@@ -64,6 +87,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        #[cfg(target_os = "linux")]
+        if self.pages.is_some() {
+            return;
+        }
         // SAFETY: allocated in `new` with this very layout.
         unsafe {
             let layout = Layout::from_size_align_unchecked(self.len.max(1), ALIGN);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use akunu_program::program::{Slice, WeightUse};
 use akunu_program::{Error, Result, TensorSource, Weights};
 
-use crate::pack::Matrix;
+use crate::memory::Shared;
+use crate::pack::{Matrix, packed_bytes};
 use crate::pool::Pool;
 
 /// One weight, as it is used.
@@ -23,13 +24,22 @@ pub(crate) struct CpuWeights {
 impl Weights for CpuWeights {}
 
 impl CpuWeights {
-    /// Packs the weights one after the other, so that there is never a second copy of more than one.
+    /// Packs the weights one after the other into one region, in the order of their use.
     pub(crate) fn load(
         source: &dyn TensorSource,
         uses: &[WeightUse],
         pool: &Pool,
     ) -> Result<Arc<CpuWeights>> {
         let mut weights = Vec::with_capacity(uses.len());
+        let is_matrix = |used: &WeightUse| used.role.multiply || used.role.lookup;
+        let mut bytes = 0;
+        for used in uses.iter().filter(|used| is_matrix(used)) {
+            if let Some(tensor) = source.find(&used.name) {
+                bytes += packed_bytes(&tensor)?;
+            }
+        }
+        let data = Arc::new(Shared::new(bytes));
+        let mut start = 0;
         for used in uses {
             let name = || used.name.clone();
             let tensor = source.find(&used.name).ok_or_else(|| Error::NoWeight(name()))?;
@@ -41,8 +51,8 @@ impl CpuWeights {
             if let Some(bad) = vector.iter().flatten().position(|v| !v.is_finite()) {
                 return Err(Error::NotFinite { name: name(), row: bad / used.cols });
             }
-            let is_matrix = used.role.multiply || used.role.lookup;
-            let matrix = is_matrix.then(|| Matrix::pack(&tensor, pool)).transpose()?;
+            let matrix = is_matrix(used).then(|| Matrix::pack(&tensor, &data, start, pool)).transpose()?;
+            start += matrix.as_ref().map_or(0, Matrix::bytes);
             weights.push(Weight { matrix, vector });
         }
         Ok(Arc::new(CpuWeights { weights }))

@@ -6,6 +6,7 @@ mod form;
 
 pub(crate) use form::{Codes, Form, IQ4_CODES, Planes, Scales, TILE, TILES_PER_SUPER};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use akunu_format::{DType, Data, Tensor};
@@ -23,18 +24,30 @@ pub(crate) struct Matrix {
     pub(crate) cols: usize,
     pub(crate) form: Form,
     pub(crate) planes: Planes,
-    /// `[panel]`, each [`Planes::end`] bytes.
-    data: Shared,
+    /// `[panel]`, each [`Planes::end`] bytes, from byte `start` on.
+    data: Arc<Shared>,
+    start: usize,
+}
+
+/// The bytes a tensor takes when it is packed.
+pub(crate) fn packed_bytes(tensor: &Tensor<'_>) -> Result<usize, Error> {
+    Ok(tensor.rows().div_ceil(LANES) * form_of(tensor)?.planes(tensor.row_len()).end)
 }
 
 impl Matrix {
-    /// Packs a tensor whose shape has been checked, spread over the pool's workers.
-    pub(crate) fn pack(tensor: &Tensor<'_>, pool: &Pool) -> Result<Matrix, Error> {
+    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies. The work is spread
+    /// over the pool's workers.
+    pub(crate) fn pack(
+        tensor: &Tensor<'_>,
+        data: &Arc<Shared>,
+        start: usize,
+        pool: &Pool,
+    ) -> Result<Matrix, Error> {
         let (rows, cols) = (tensor.rows(), tensor.row_len());
         let form = form_of(tensor)?;
         let planes = form.planes(cols);
         let panels = rows.div_ceil(LANES);
-        let matrix = Matrix { rows, cols, form, planes, data: Shared::new(panels * planes.end) };
+        let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
             let mut parts = RowParts::new(cols);
@@ -66,13 +79,13 @@ impl Matrix {
     #[inline(always)]
     pub(crate) fn plane<T: Plain>(&self, panel: usize, plane: usize, count: usize) -> &[T] {
         // SAFETY: a matrix is not written once it is packed.
-        unsafe { self.data.get(panel * self.planes.end + plane, count) }
+        unsafe { self.data.get(self.start + panel * self.planes.end + plane, count) }
     }
 
     /// # Safety
     /// Nobody else touches the row's panel.
     unsafe fn write_row(&self, row: usize, parts: &RowParts) {
-        let (panel, lane) = (row / LANES * self.planes.end, row % LANES);
+        let (panel, lane) = (self.start + row / LANES * self.planes.end, row % LANES);
         // SAFETY: the caller's promise.
         let data: &mut [u8] = unsafe { self.data.get_mut(panel, self.planes.end) };
         let put = |data: &mut [u8], plane: usize, values: &[u8], size: usize| {

@@ -37,7 +37,7 @@ type Job = *const (dyn Fn(usize, &Team) -> Result<(), Broken> + Sync);
 pub(crate) struct Team {
     size: u32,
     /// Workers that have arrived at the current barrier.
-    arrived: AtomicU32,
+    arrived: Apart<AtomicU32>,
     /// Counts barriers passed.
     passed: Signal,
     /// Counts jobs begun.
@@ -56,8 +56,15 @@ unsafe impl Send for Team {}
 // SAFETY: as above.
 unsafe impl Sync for Team {}
 
+/// Something that has cache lines of its own (two, since they are fetched in pairs): workers that wait on one counter are not
+/// disturbed by changes of another.
+#[repr(align(128))]
+#[derive(Default)]
+struct Apart<T>(T);
+
 /// A counter one can wait on.
 #[derive(Default)]
+#[repr(align(128))]
 struct Signal {
     count: AtomicU32,
     sleepers: AtomicU32,
@@ -76,7 +83,7 @@ impl Signal {
 
     /// Waits until the counter is no longer `old`.
     fn wait(&self, old: u32) {
-        let begin = Instant::now();
+        let mut begin = None;
         loop {
             for _ in 0..SPINS_PER_LOOK {
                 if self.count.load(Ordering::Acquire) != old {
@@ -84,7 +91,7 @@ impl Signal {
                 }
                 std::hint::spin_loop();
             }
-            if begin.elapsed() > SPIN {
+            if begin.get_or_insert_with(Instant::now).elapsed() > SPIN {
                 break;
             }
         }
@@ -113,8 +120,8 @@ impl Team {
             return Ok(());
         }
         let now = self.passed.count.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
-            self.arrived.store(0, Ordering::Relaxed);
+        if self.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
+            self.arrived.0.store(0, Ordering::Relaxed);
             self.passed.raise();
         } else if !self.broken.load(Ordering::SeqCst) {
             // A panic from here on raises the signal, so this cannot wait for ever.
@@ -161,7 +168,7 @@ impl Pool {
         let size = u32::try_from(threads).ok().filter(|&size| size > 0).ok_or(Error::Threads(threads))?;
         let team = Arc::new(Team {
             size,
-            arrived: AtomicU32::new(0),
+            arrived: Apart::default(),
             passed: Signal::default(),
             begun: Signal::default(),
             busy: AtomicU32::new(0),
@@ -189,7 +196,7 @@ impl Pool {
     ) -> Result<(), Broken> {
         let _lease = lock(&self.lease);
         let team = &*self.team;
-        team.arrived.store(0, Ordering::Relaxed);
+        team.arrived.0.store(0, Ordering::Relaxed);
         team.broken.store(false, Ordering::Relaxed);
         let before = team.finished.count.load(Ordering::Relaxed);
         // SAFETY: only the lifetime changes; no worker follows the pointer after `finished`, which is awaited below.

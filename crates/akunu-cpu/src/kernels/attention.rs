@@ -92,9 +92,11 @@ impl<T: Tile> AttendBlock<'_, T> {
         for group in 0..dim.div_ceil(KV_GROUP) {
             let scales = self.tile.key_scales::<S>(group);
             for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
-                // SAFETY: the tile's heads have `dim` elements.
-                let keys: [S::F; SUBTILES] =
-                    std::array::from_fn(|i| unsafe { self.tile.key::<S>(i, d, dim, scales[i]) });
+                let mut keys = scales;
+                for i in 0..SUBTILES {
+                    // SAFETY: the tile's heads have `dim` elements.
+                    keys[i] = unsafe { self.tile.key::<S>(i, d, dim, scales[i]) };
+                }
                 for (q, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: `queries` holds `Q · dim` numbers.
                     let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
@@ -149,22 +151,31 @@ impl<T: Tile> AttendBlock<'_, T> {
         column: usize,
     ) {
         let vectors = self.dim / LANES;
-        let scales: [[f32; BLOCK]; C] = std::array::from_fn(|c| {
-            let dim = (column + c) * LANES;
-            if T::SCALED { self.tile.value_scales::<S>(dim / KV_GROUP) } else { [1.0; BLOCK] }
-        });
+        let mut scales = [[1.0; BLOCK]; C];
+        if T::SCALED {
+            for (c, scales) in scales.iter_mut().enumerate() {
+                *scales = self.tile.value_scales::<S>((column + c) * LANES / KV_GROUP);
+            }
+        }
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
-        let mut sums: [[S::F; C]; Q] =
-            std::array::from_fn(|q| std::array::from_fn(|c| S::load(&state[at(q, c)])));
+        let mut sums = [[S::splat(0.0); C]; Q];
+        for (q, sums) in sums.iter_mut().enumerate() {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load(&state[at(q, c)]);
+            }
+        }
         #[allow(clippy::needless_range_loop)] // positions also number the values
         for position in begin..end {
-            let values: [S::F; C] = std::array::from_fn(|c| {
+            let mut values = [S::splat(0.0); C];
+            for (c, value) in values.iter_mut().enumerate() {
                 // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
                 // below `vectors`.
-                let value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
-                if T::SCALED { S::mul(value, S::splat(scales[c][position])) } else { value }
-            });
+                *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
+                if T::SCALED {
+                    *value = S::mul(*value, S::splat(scales[c][position]));
+                }
+            }
             for q in 0..Q {
                 let weight = S::splat(weights[q][position]);
                 for c in 0..C {
@@ -190,7 +201,10 @@ fn soften<S: Simd>(scores: &mut [f32; BLOCK], [begin, end]: [u8; 2], state: &mut
     scores[..usize::from(begin)].fill(f32::NEG_INFINITY);
     scores[usize::from(end)..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
-    let block = scores.iter().fold(S::splat(f32::NEG_INFINITY), |m, s| S::max(m, S::load(s)));
+    let mut block = S::splat(f32::NEG_INFINITY);
+    for scores in &*scores {
+        block = S::max(block, S::load(scores));
+    }
     let before = state[0];
     let largest = S::largest(block).max(before);
     let mut total = S::splat(0.0);

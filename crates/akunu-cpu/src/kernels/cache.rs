@@ -87,7 +87,11 @@ impl Tile for ByteTile<'_> {
     #[inline(always)]
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {
         let scales = &self.key_scales.as_chunks().0[group * SUBTILES..(group + 1) * SUBTILES];
-        std::array::from_fn(|i| S::load_f16(&scales[i]))
+        let mut loaded = [S::splat(0.0); SUBTILES];
+        for (loaded, scales) in loaded.iter_mut().zip(scales) {
+            *loaded = S::load_f16(scales);
+        }
+        loaded
     }
 
     #[inline(always)]

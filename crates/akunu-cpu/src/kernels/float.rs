@@ -9,9 +9,11 @@ use crate::simd::{Kernel, LANES, Simd};
 
 use super::product::{Input, Product};
 
-/// Rows worked on together, from the most to one.
+/// Rows worked on together at most.
 const MANY: usize = 8;
-const SOME: usize = 4;
+
+/// How far ahead of their use weights are asked for, in bytes.
+const AHEAD: usize = 4 << 10;
 
 /// A stored float.
 pub(crate) trait Float {
@@ -58,31 +60,35 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
         for panel in self.product.panels.clone() {
             let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
             let mut row = 0;
-            while row + MANY <= count {
-                self.block::<S, MANY>(weights, panel, row);
-                row += MANY;
-            }
-            while row + SOME <= count {
-                self.block::<S, SOME>(weights, panel, row);
-                row += SOME;
-            }
             while row < count {
-                self.block::<S, 1>(weights, panel, row);
-                row += 1;
+                row += match count - row {
+                    MANY.. => self.block::<S, MANY>(weights, panel, row),
+                    4.. => self.block::<S, 4>(weights, panel, row),
+                    2.. => self.block::<S, 2>(weights, panel, row),
+                    _ => self.block::<S, 1>(weights, panel, row),
+                };
             }
         }
     }
 }
 
 impl<T: Float> FloatProduct<'_, T> {
-    /// One panel by `M` rows.
+    /// One panel by `M` rows; returns `M`.
     #[inline(always)]
-    fn block<S: Simd, const M: usize>(&self, weights: &[[T::Bits; LANES]], panel: usize, row: usize) {
+    fn block<S: Simd, const M: usize>(
+        &self,
+        weights: &[[T::Bits; LANES]],
+        panel: usize,
+        row: usize,
+    ) -> usize {
         let cols = weights.len();
         let x = &self.x[row * cols..(row + M) * cols];
         let (mut even, mut odd) = ([S::splat(0.0); M], [S::splat(0.0); M]);
         let (pairs, last) = weights.as_chunks::<2>();
         for (i, [w0, w1]) in pairs.iter().enumerate() {
+            for line in (0..2 * size_of_val(w0)).step_by(64) {
+                S::prefetch(w0.as_ptr().cast::<u8>().wrapping_add(AHEAD + line));
+            }
             let (w0, w1) = (T::load::<S>(w0), T::load::<S>(w1));
             for m in 0..M {
                 // SAFETY: `x` holds `M` rows of `cols`, and `2 i + 1` is below `cols`.
@@ -103,5 +109,6 @@ impl<T: Float> FloatProduct<'_, T> {
         for m in 0..M {
             self.product.put::<S>(row + m, panel, S::add(even[m], odd[m]));
         }
+        M
     }
 }

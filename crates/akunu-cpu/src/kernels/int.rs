@@ -10,9 +10,12 @@ use crate::simd::{Kernel, LANES, Simd};
 
 use super::product::{Group, Input, Product};
 
-/// Rows worked on together, from the most to one: weights are unpacked once for all of them.
-const MANY: usize = 16;
-const SOME: usize = 4;
+/// Rows worked on together at most: weights are unpacked once for all of them.
+const MANY: usize = 8;
+
+/// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes
+/// of a stream.
+const AHEAD: usize = 4 << 10;
 
 /// Bytes of activations that should stay in the second-level cache while panels pass over them.
 const CACHED: usize = 512 << 10;
@@ -24,47 +27,58 @@ pub(crate) trait Unpack {
     fn unpack<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8];
 }
 
-#[inline(always)]
-fn low_four<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8] {
-    let stored: [S::C; 4] = std::array::from_fn(|i| S::codes(&vectors[i]));
-    std::array::from_fn(|s| {
-        if s < 4 { S::and(stored[s], 15) } else { S::and(S::shift_right::<4>(stored[s - 4]), 15) }
-    })
+/// Does something with each of eight vectors.
+macro_rules! each {
+    ($x:ident in $vectors:expr => $body:expr) => {{
+        let vectors = $vectors;
+        each!(@ $x, vectors, $body; 0, 1, 2, 3, 4, 5, 6, 7)
+    }};
+    (@ $x:ident, $vectors:ident, $body:expr; $($i:literal),+) => {
+        [$({
+            let $x = $vectors[$i];
+            $body
+        }),+]
+    };
 }
 
-/// The two bits of each step, moved up by `UP` bits (0, 2 or 4).
+#[inline(always)]
+fn low_four<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8] {
+    let [a, b] = [S::codes(&vectors[0]), S::codes(&vectors[1])];
+    let [c, d] = [S::codes(&vectors[2]), S::codes(&vectors[3])];
+    let [e, f] = [S::shift_right::<4>(a), S::shift_right::<4>(b)];
+    let [g, h] = [S::shift_right::<4>(c), S::shift_right::<4>(d)];
+    each!(x in [a, b, c, d, e, f, g, h] => S::and(x, 15))
+}
+
+/// The two bits of each step, moved up by `UP` bits (0 or 4).
 #[inline(always)]
 fn low_two<S: Simd, const UP: u32>(vectors: &[[u8; 64]]) -> [S::C; 8] {
-    let mask = 3 << UP;
-    let four = |stored: S::C| {
-        let shifted = match UP {
-            4 => {
-                [S::shift_left::<4>(stored), S::shift_left::<2>(stored), stored, S::shift_right::<2>(stored)]
-            }
-            _ => [
-                stored,
-                S::shift_right::<2>(stored),
-                S::shift_right::<4>(stored),
-                S::shift_right::<6>(stored),
-            ],
-        };
-        shifted.map(|x| S::and(x, mask))
-    };
-    let ([a, b, c, d], [e, f, g, h]) = (four(S::codes(&vectors[0])), four(S::codes(&vectors[1])));
-    [a, b, c, d, e, f, g, h]
+    let [a, b, c, d] = four_places::<S, UP>(S::codes(&vectors[0]));
+    let [e, f, g, h] = four_places::<S, UP>(S::codes(&vectors[1]));
+    each!(x in [a, b, c, d, e, f, g, h] => S::and(x, 3 << UP))
+}
+
+/// The four pairs of bits of a byte, each moved to the lowest place or to bit 4.
+#[inline(always)]
+fn four_places<S: Simd, const UP: u32>(x: S::C) -> [S::C; 4] {
+    if UP == 4 {
+        [S::shift_left::<4>(x), S::shift_left::<2>(x), x, S::shift_right::<2>(x)]
+    } else {
+        [x, S::shift_right::<2>(x), S::shift_right::<4>(x), S::shift_right::<6>(x)]
+    }
 }
 
 /// Joins two sets of bits.
 #[inline(always)]
 fn join<S: Simd>(x: [S::C; 8], y: [S::C; 8]) -> [S::C; 8] {
-    std::array::from_fn(|i| S::or(x[i], y[i]))
+    each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::or(x[i], y[i]))
 }
 
 /// The bit of each step, moved to bit 4.
 #[inline(always)]
 fn bit_at_four<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
     let x = S::codes(vector);
-    [
+    let places = [
         S::shift_left::<4>(x),
         S::shift_left::<3>(x),
         S::shift_left::<2>(x),
@@ -73,15 +87,15 @@ fn bit_at_four<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
         S::shift_right::<1>(x),
         S::shift_right::<2>(x),
         S::shift_right::<3>(x),
-    ]
-    .map(|x| S::and(x, 1 << 4))
+    ];
+    each!(x in places => S::and(x, 1 << 4))
 }
 
 /// The bit of each step, moved to bit 2.
 #[inline(always)]
 fn bit_at_two<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
     let x = S::codes(vector);
-    [
+    let places = [
         S::shift_left::<2>(x),
         S::shift_left::<1>(x),
         x,
@@ -90,8 +104,8 @@ fn bit_at_two<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
         S::shift_right::<3>(x),
         S::shift_right::<4>(x),
         S::shift_right::<5>(x),
-    ]
-    .map(|x| S::and(x, 1 << 2))
+    ];
+    each!(x in places => S::and(x, 1 << 2))
 }
 
 macro_rules! unpack {
@@ -113,8 +127,8 @@ unpack!(B3, 3, false, |S, v| join::<S>(low_two::<S, 0>(v), bit_at_two::<S>(&v[2]
 unpack!(B4, 4, false, |S, v| low_four::<S>(v));
 unpack!(B5, 5, false, |S, v| join::<S>(low_four::<S>(v), bit_at_four::<S>(&v[4])));
 unpack!(B6, 6, false, |S, v| join::<S>(low_four::<S>(v), low_two::<S, 4>(&v[4..])));
-unpack!(B8, 8, true, |S, v| std::array::from_fn(|s| S::codes(&v[s])));
-unpack!(Iq4, 4, true, |S, v| low_four::<S>(v).map(|x| S::lookup(x, &IQ4_CODES)));
+unpack!(B8, 8, true, |S, v| each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::codes(&v[i])));
+unpack!(Iq4, 4, true, |S, v| each!(x in low_four::<S>(v) => S::lookup(x, &IQ4_CODES)));
 
 /// The scales and minima of one panel.
 pub(crate) trait ScaleView<'a> {
@@ -122,9 +136,23 @@ pub(crate) trait ScaleView<'a> {
     const HALVES: bool;
     /// Whether there are minima.
     const MIN: bool;
+    /// Whether the scales and minima of a super-block have a scale of their own.
+    const SUPER: bool;
     fn view(matrix: &'a Matrix, panel: usize) -> Self;
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F;
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F;
+    /// What the scales and the minima of a super-block are to be multiplied by.
+    fn outer<S: Simd>(&self, _super_block: usize) -> [S::F; 2] {
+        unreachable!("there are no super-blocks")
+    }
+}
+
+/// Reads a vector of a plane, and asks for the one that will be read later.
+#[inline(always)]
+fn stream<S: Simd, T>(plane: &[T], at: usize) -> &T {
+    let vector = &plane[at];
+    S::prefetch(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(AHEAD));
+    vector
 }
 
 /// F16, one per tile.
@@ -136,6 +164,7 @@ pub(crate) struct HalfScales<'a, const MIN: bool> {
 impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
     const HALVES: bool = false;
     const MIN: bool = MIN;
+    const SUPER: bool = false;
     #[inline(always)]
     fn view(matrix: &'a Matrix, panel: usize) -> Self {
         let plane = |at| matrix.plane::<u16>(panel, at, matrix.cols / TILE * LANES).as_chunks().0;
@@ -144,11 +173,11 @@ impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(&self.scales[tile])
+        S::load_f16(stream::<S, _>(self.scales, tile))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(&self.mins[tile])
+        S::load_f16(stream::<S, _>(self.mins, tile))
     }
 }
 
@@ -163,6 +192,7 @@ pub(crate) struct SuperScales<'a, const HALVES: bool, const MIN: bool> {
 impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, HALVES, MIN> {
     const HALVES: bool = HALVES;
     const MIN: bool = MIN;
+    const SUPER: bool = true;
     #[inline(always)]
     fn view(matrix: &'a Matrix, panel: usize) -> Self {
         let tiles = matrix.cols / TILE;
@@ -177,12 +207,18 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::mul(S::load_i8(&self.scales[group]), S::load_f16(&self.supers[tile / TILES_PER_SUPER]))
+        S::load_i8(stream::<S, _>(self.scales, group))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::mul(S::load_i8(&self.mins[group]), S::load_f16(&self.super_mins[tile / TILES_PER_SUPER]))
+        S::load_i8(stream::<S, _>(self.mins, group))
+    }
+    #[inline(always)]
+    fn outer<S: Simd>(&self, super_block: usize) -> [S::F; 2] {
+        let scale = S::load_f16(stream::<S, _>(self.supers, super_block));
+        let min = if MIN { S::load_f16(stream::<S, _>(self.super_mins, super_block)) } else { scale };
+        [scale, min]
     }
 }
 
@@ -195,6 +231,7 @@ pub(crate) struct FloatScales<'a, const HALVES: bool, const MIN: bool> {
 impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, HALVES, MIN> {
     const HALVES: bool = HALVES;
     const MIN: bool = MIN;
+    const SUPER: bool = false;
     #[inline(always)]
     fn view(matrix: &'a Matrix, panel: usize) -> Self {
         let tiles = matrix.cols / TILE;
@@ -205,11 +242,11 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, 
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(&self.scales[if HALVES { 2 * tile + half } else { tile }])
+        S::load(stream::<S, _>(self.scales, if HALVES { 2 * tile + half } else { tile }))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(&self.mins[if HALVES { 2 * tile + half } else { tile }])
+        S::load(stream::<S, _>(self.mins, if HALVES { 2 * tile + half } else { tile }))
     }
 }
 
@@ -242,17 +279,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 let codes = matrix.plane::<u8>(panel, 0, tiles * U::BITS * 64).as_chunks().0;
                 let scales = Z::view(matrix, panel);
                 let mut row = first;
-                while row + MANY <= end {
-                    self.block::<S, MANY>(codes, &scales, panel, row);
-                    row += MANY;
-                }
-                while row + SOME <= end {
-                    self.block::<S, SOME>(codes, &scales, panel, row);
-                    row += SOME;
-                }
                 while row < end {
-                    self.block::<S, 1>(codes, &scales, panel, row);
-                    row += 1;
+                    row += match end - row {
+                        MANY.. => self.block::<S, MANY>(codes, &scales, panel, row),
+                        4.. => self.block::<S, 4>(codes, &scales, panel, row),
+                        2.. => self.block::<S, 2>(codes, &scales, panel, row),
+                        _ => self.block::<S, 1>(codes, &scales, panel, row),
+                    };
                 }
             }
         }
@@ -260,55 +293,113 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
-    /// One panel by `M` rows.
+    /// One panel by `M` rows; returns `M`.
     #[inline(always)]
-    fn block<S: Simd, const M: usize>(&self, codes: &[[u8; 64]], scales: &Z, panel: usize, row: usize) {
+    fn block<S: Simd, const M: usize>(
+        &self,
+        codes: &[[u8; 64]],
+        scales: &Z,
+        panel: usize,
+        row: usize,
+    ) -> usize {
         let tiles = self.product.matrix.cols / TILE;
         let x = &self.x[row * tiles..(row + M) * tiles];
         let mut sums = [S::splat(0.0); M];
-        for (tile, vectors) in codes.chunks_exact(U::BITS).enumerate() {
-            let codes = U::unpack::<S>(vectors);
-            // SAFETY: `x` holds `M` rows of `tiles` groups, and `tile` is below `tiles`.
-            let group = |m: usize| unsafe { x.get_unchecked(m * tiles + tile) };
-            if Z::HALVES {
-                let [a, b, c, d, e, f, g, h] = codes;
-                let halves = [[a, b, c, d], [e, f, g, h]];
-                for (half, codes) in halves.iter().enumerate() {
-                    let scale = scales.scale::<S>(tile, half);
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let group = group(m);
-                        let init = -(self.zero * group.sums[half]);
-                        let high = [0, 1, 2, 3].map(|i| group.high[4 * half + i]);
-                        let low = [0, 1, 2, 3].map(|i| group.low[4 * half + i]);
-                        let dot = S::to_float(dot::<S, U, 4>(init, codes, &high, &low));
-                        *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
-                    }
+        if Z::SUPER {
+            for (i, codes) in codes.chunks_exact(TILES_PER_SUPER * U::BITS).enumerate() {
+                let (mut parts, mut mins) = ([S::splat(0.0); M], [S::splat(0.0); M]);
+                for (tile, vectors) in codes.chunks_exact(U::BITS).enumerate() {
+                    let tile = TILES_PER_SUPER * i + tile;
+                    self.scaled::<S, M>(vectors, scales, x, tile, &mut parts);
+                    add_minima::<S, Z, M>(scales, x, tile, &mut mins);
+                }
+                let [scale, min] = scales.outer::<S>(i);
+                for m in 0..M {
+                    sums[m] = S::fma(parts[m], scale, sums[m]);
                     if Z::MIN {
-                        let min = scales.min::<S>(tile, half);
-                        for (m, sum) in sums.iter_mut().enumerate() {
-                            *sum = S::fma(min, S::splat(group(m).scaled_sums[half]), *sum);
-                        }
+                        sums[m] = S::fma(mins[m], min, sums[m]);
                     }
                 }
-            } else {
-                let scale = scales.scale::<S>(tile, 0);
-                for (m, sum) in sums.iter_mut().enumerate() {
-                    let group = group(m);
-                    let init = -(self.zero * (group.sums[0] + group.sums[1]));
-                    let dot = S::to_float(dot::<S, U, 8>(init, &codes, &group.high, &group.low));
-                    *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
-                }
-                if Z::MIN {
-                    let min = scales.min::<S>(tile, 0);
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let [a, b] = group(m).scaled_sums;
-                        *sum = S::fma(min, S::splat(a + b), *sum);
-                    }
-                }
+            }
+        } else {
+            for (tile, vectors) in codes.chunks_exact(U::BITS).enumerate() {
+                self.scaled::<S, M>(vectors, scales, x, tile, &mut sums);
+                add_minima::<S, Z, M>(scales, x, tile, &mut sums);
             }
         }
         for (m, sum) in sums.into_iter().enumerate() {
             self.product.put::<S>(row + m, panel, sum);
+        }
+        M
+    }
+
+    /// Adds `scale · Σ (code - zero) · x` of one tile to the sums of `M` rows.
+    #[inline(always)]
+    fn scaled<S: Simd, const M: usize>(
+        &self,
+        vectors: &[[u8; 64]],
+        scales: &Z,
+        x: &[Group],
+        tile: usize,
+        sums: &mut [S::F; M],
+    ) {
+        for vector in vectors {
+            S::prefetch(vector.as_ptr().wrapping_add(AHEAD));
+        }
+        let codes = U::unpack::<S>(vectors);
+        if Z::HALVES {
+            let [a, b, c, d, e, f, g, h] = codes;
+            let halves = [[a, b, c, d], [e, f, g, h]];
+            for half in 0..2 {
+                let scale = scales.scale::<S>(tile, half);
+                for (m, sum) in sums.iter_mut().enumerate() {
+                    let group = group::<M>(x, m, tile);
+                    let init = -(self.zero * group.sums[half]);
+                    let (high, low) = (group.high.as_chunks().0, group.low.as_chunks().0);
+                    let dot = S::to_float(dot::<S, U, 4>(init, &halves[half], &high[half], &low[half]));
+                    *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
+                }
+            }
+        } else {
+            let scale = scales.scale::<S>(tile, 0);
+            for (m, sum) in sums.iter_mut().enumerate() {
+                let group = group::<M>(x, m, tile);
+                let init = -(self.zero * (group.sums[0] + group.sums[1]));
+                let dot = S::to_float(dot::<S, U, 8>(init, &codes, &group.high, &group.low));
+                *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
+            }
+        }
+    }
+}
+
+/// The activations of one of `M` rows in one tile.
+#[inline(always)]
+fn group<const M: usize>(x: &[Group], m: usize, tile: usize) -> &Group {
+    // SAFETY: `x` holds `M` rows of equally many groups, `m` is below `M` and `tile` below that number.
+    unsafe { x.get_unchecked(m * (x.len() / M) + tile) }
+}
+
+/// Adds `minimum · Σ x` of one tile to the sums of `M` rows.
+#[inline(always)]
+fn add_minima<'a, S: Simd, Z: ScaleView<'a>, const M: usize>(
+    scales: &Z,
+    x: &[Group],
+    tile: usize,
+    sums: &mut [S::F; M],
+) {
+    if !Z::MIN {
+        return;
+    }
+    for half in 0..if Z::HALVES { 2 } else { 1 } {
+        let min = scales.min::<S>(tile, half);
+        for (m, sum) in sums.iter_mut().enumerate() {
+            let [a, b] = group::<M>(x, m, tile).scaled_sums;
+            let total = match (Z::HALVES, half) {
+                (false, _) => a + b,
+                (true, 0) => a,
+                (true, _) => b,
+            };
+            *sum = S::fma(min, S::splat(total), *sum);
         }
     }
 }

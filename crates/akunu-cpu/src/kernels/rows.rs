@@ -11,18 +11,6 @@ use super::product::{Group, LARGEST};
 /// What one of an activation's high part stands for.
 const LOW: i32 = 1 << LOW_BITS;
 
-/// Calls `f` with every sixteen elements, the last ones padded with zeros.
-#[inline(always)]
-fn each<S: Simd>(x: &[f32], mut f: impl FnMut(S::F)) {
-    let (whole, rest) = x.as_chunks::<LANES>();
-    for x in whole {
-        f(S::load(x));
-    }
-    if !rest.is_empty() {
-        f(S::load(&padded(rest)));
-    }
-}
-
 #[inline(always)]
 fn padded(x: &[f32]) -> [f32; LANES] {
     let mut lanes = [0.0; LANES];
@@ -30,20 +18,43 @@ fn padded(x: &[f32]) -> [f32; LANES] {
     lanes
 }
 
+/// A function of two vectors: what a closure would be, if closures could be inlined for sure.
+trait Pairwise {
+    fn of<S: Simd>(&self, x: S::F, y: S::F) -> S::F;
+}
+
 /// `out = f(x, y)`, element by element.
 #[inline(always)]
-fn zip<S: Simd>(x: &[f32], y: &[f32], out: &mut [f32], f: impl Fn(S::F, S::F) -> S::F) {
+fn zip<S: Simd>(x: &[f32], y: &[f32], out: &mut [f32], f: &impl Pairwise) {
     let (xs, x) = x.as_chunks::<LANES>();
     let (ys, y) = y.as_chunks::<LANES>();
     let (outs, out) = out.as_chunks_mut::<LANES>();
     for ((x, y), out) in xs.iter().zip(ys).zip(outs) {
-        S::store(f(S::load(x), S::load(y)), out);
+        S::store(f.of::<S>(S::load(x), S::load(y)), out);
     }
     if !out.is_empty() {
         let mut lanes = [0.0; LANES];
-        S::store(f(S::load(&padded(x)), S::load(&padded(y))), &mut lanes);
+        S::store(f.of::<S>(S::load(&padded(x)), S::load(&padded(y))), &mut lanes);
         out.copy_from_slice(&lanes[..out.len()]);
     }
+}
+
+/// `Σ (x - center)`, or the sum of their squares.
+#[inline(always)]
+fn sum<S: Simd, const SQUARES: bool>(x: &[f32], center: f32) -> f32 {
+    let center_vector = S::splat(center);
+    let mut total = S::splat(0.0);
+    let (whole, rest) = x.as_chunks::<LANES>();
+    for x in whole {
+        let d = S::sub(S::load(x), center_vector);
+        total = if SQUARES { S::fma(d, d, total) } else { S::add(total, d) };
+    }
+    let mut sum = S::sum(total);
+    for x in rest {
+        let d = x - center;
+        sum += if SQUARES { d * d } else { d };
+    }
+    sum
 }
 
 /// `out = x + y`.
@@ -56,7 +67,16 @@ pub(crate) struct Add<'a> {
 impl Kernel for Add<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        zip::<S>(self.x, self.y, self.out, S::add);
+        zip::<S>(self.x, self.y, self.out, &Sum);
+    }
+}
+
+struct Sum;
+
+impl Pairwise for Sum {
+    #[inline(always)]
+    fn of<S: Simd>(&self, x: S::F, y: S::F) -> S::F {
+        S::add(x, y)
     }
 }
 
@@ -76,35 +96,32 @@ impl Kernel for Norm<'_> {
         let width = self.weight.len();
         let count = width as f32;
         for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
-            match self.kind {
-                NormKind::Rms { offset } => {
-                    let mut squares = S::splat(0.0);
-                    each::<S>(x, |x| squares = S::fma(x, x, squares));
-                    let scale = S::splat(1.0 / (S::sum(squares) / count + self.eps).sqrt());
-                    let offset = S::splat(offset);
-                    zip::<S>(x, self.weight, out, |x, w| S::mul(S::mul(x, scale), S::add(w, offset)));
-                }
-                NormKind::Layer => {
-                    let mut sum = S::splat(0.0);
-                    each::<S>(x, |x| sum = S::add(sum, x));
-                    let mean = S::sum(sum) / count;
-                    let center = S::splat(mean);
-                    let mut squares = S::splat(0.0);
-                    each::<S>(x, |x| {
-                        let d = S::sub(x, center);
-                        squares = S::fma(d, d, squares);
-                    });
-                    // The zeros that pad the last vector each counted as the mean's square.
-                    let padding = (x.len().next_multiple_of(LANES) - x.len()) as f32;
-                    let variance = (S::sum(squares) - padding * mean * mean) / count;
-                    let scale = S::splat(1.0 / (variance + self.eps).sqrt());
-                    zip::<S>(x, self.weight, out, |x, w| S::mul(S::mul(S::sub(x, center), scale), w));
-                    if let Some(bias) = self.bias {
-                        out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
-                    }
-                }
+            let (center, offset) = match self.kind {
+                NormKind::Rms { offset } => (0.0, offset),
+                NormKind::Layer => (sum::<S, false>(x, 0.0) / count, 0.0),
+            };
+            let variance = sum::<S, true>(x, center) / count;
+            let scale = 1.0 / (variance + self.eps).sqrt();
+            zip::<S>(x, self.weight, out, &Normal { center, scale, offset });
+            if let Some(bias) = self.bias {
+                out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
             }
         }
+    }
+}
+
+struct Normal {
+    center: f32,
+    scale: f32,
+    /// Added to the weights.
+    offset: f32,
+}
+
+impl Pairwise for Normal {
+    #[inline(always)]
+    fn of<S: Simd>(&self, x: S::F, weight: S::F) -> S::F {
+        let x = S::mul(S::sub(x, S::splat(self.center)), S::splat(self.scale));
+        S::mul(x, S::add(weight, S::splat(self.offset)))
     }
 }
 
@@ -119,22 +136,42 @@ pub(crate) struct Gate<'a> {
 impl Kernel for Gate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let one = S::splat(1.0);
         match self.activation {
-            Activation::Silu => zip::<S>(self.gate, self.up, self.out, |g, u| {
-                let e = S::exp(S::sub(S::splat(0.0), g));
-                S::mul(S::div(g, S::add(one, e)), u)
-            }),
-            Activation::GeluTanh => zip::<S>(self.gate, self.up, self.out, |g, u| {
-                let cube = S::mul(S::mul(g, g), g);
-                let inner = S::mul(S::splat(0.797_884_6), S::fma(S::splat(0.044_715), cube, g));
-                S::mul(S::mul(S::mul(S::splat(0.5), g), S::add(one, S::tanh(inner))), u)
-            }),
-            Activation::GeluErf => zip::<S>(self.gate, self.up, self.out, |g, u| {
-                let erf = S::erf(S::mul(g, S::splat(std::f32::consts::FRAC_1_SQRT_2)));
-                S::mul(S::mul(S::mul(S::splat(0.5), g), S::add(one, erf)), u)
-            }),
+            Activation::Silu => zip::<S>(self.gate, self.up, self.out, &Silu),
+            Activation::GeluTanh => zip::<S>(self.gate, self.up, self.out, &GeluTanh),
+            Activation::GeluErf => zip::<S>(self.gate, self.up, self.out, &GeluErf),
         }
+    }
+}
+
+struct Silu;
+
+impl Pairwise for Silu {
+    #[inline(always)]
+    fn of<S: Simd>(&self, gate: S::F, up: S::F) -> S::F {
+        let e = S::exp(S::sub(S::splat(0.0), gate));
+        S::mul(S::div(gate, S::add(S::splat(1.0), e)), up)
+    }
+}
+
+struct GeluTanh;
+
+impl Pairwise for GeluTanh {
+    #[inline(always)]
+    fn of<S: Simd>(&self, gate: S::F, up: S::F) -> S::F {
+        let cube = S::mul(S::mul(gate, gate), gate);
+        let inner = S::mul(S::splat(0.797_884_6), S::fma(S::splat(0.044_715), cube, gate));
+        S::mul(S::mul(S::mul(S::splat(0.5), gate), S::add(S::splat(1.0), S::tanh(inner))), up)
+    }
+}
+
+struct GeluErf;
+
+impl Pairwise for GeluErf {
+    #[inline(always)]
+    fn of<S: Simd>(&self, gate: S::F, up: S::F) -> S::F {
+        let erf = S::erf(S::mul(gate, S::splat(std::f32::consts::FRAC_1_SQRT_2)));
+        S::mul(S::mul(S::mul(S::splat(0.5), gate), S::add(S::splat(1.0), erf)), up)
     }
 }
 
@@ -148,21 +185,22 @@ pub(crate) struct Cap<'a> {
 impl Kernel for Cap<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let scale = S::splat(self.scale);
-        let capped = |x: S::F| match self.cap {
-            Some(cap) => {
-                let x = S::div(S::mul(x, scale), S::splat(cap));
-                S::mul(S::splat(cap), S::tanh(x))
-            }
-            None => S::mul(x, scale),
-        };
         let (whole, rest) = self.x.as_chunks_mut::<LANES>();
         for x in whole {
-            S::store(capped(S::load(x)), x);
+            S::store(capped::<S>(S::load(x), self.scale, self.cap), x);
         }
         let mut lanes = [0.0; LANES];
-        S::store(capped(S::load(&padded(rest))), &mut lanes);
+        S::store(capped::<S>(S::load(&padded(rest)), self.scale, self.cap), &mut lanes);
         rest.copy_from_slice(&lanes[..rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn capped<S: Simd>(x: S::F, scale: f32, cap: Option<f32>) -> S::F {
+    let x = S::mul(x, S::splat(scale));
+    match cap {
+        Some(cap) => S::mul(S::splat(cap), S::tanh(S::div(x, S::splat(cap)))),
+        None => x,
     }
 }
 
@@ -178,14 +216,14 @@ impl Kernel for Quantize<'_> {
         for (x, out) in self.x.as_chunks::<TILE>().0.iter().zip(self.out) {
             let [x0, x1] = x.as_chunks::<LANES>().0 else { unreachable!() };
             let halves = [S::load(x0), S::load(x1)];
-            let zero = S::splat(0.0);
-            let [a, b] = halves.map(|x| S::max(x, S::sub(zero, x)));
-            let largest = S::largest(S::max(a, b));
+            let (most, least) = (S::max(halves[0], halves[1]), S::min(halves[0], halves[1]));
+            let largest = S::largest(S::max(most, S::sub(S::splat(0.0), least)));
             // Tiles so small that the quotient would overflow are zero.
             let inverse = S::splat(if largest > 1e-30 { LARGEST as f32 / largest } else { 0.0 });
             out.scale = largest / LARGEST as f32;
             let (mut high, mut low) = ([[0i8; LANES]; 2], [[0i8; LANES]; 2]);
-            for (i, x) in halves.into_iter().enumerate() {
+            for i in 0..2 {
+                let x = halves[i];
                 let q = S::round(S::mul(x, inverse));
                 // Whole numbers below 2^24: all of this is exact.
                 let whole = S::to_float(q);
@@ -205,8 +243,12 @@ impl Kernel for Quantize<'_> {
 /// Four bytes to a word.
 #[inline(always)]
 fn words(bytes: &[[i8; LANES]; 2]) -> [i32; TILE / 4] {
-    let bytes = bytes.as_flattened();
-    std::array::from_fn(|i| i32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j] as u8)))
+    let mut words = [0; TILE / 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_flattened().as_chunks::<4>().0) {
+        let [a, b, c, d] = *bytes;
+        *word = i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8]);
+    }
+    words
 }
 
 /// Rotates every head of a row, in place.

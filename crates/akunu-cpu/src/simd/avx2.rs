@@ -22,6 +22,23 @@ macro_rules! both {
     ($f:path; $($x:expr),+) => { [unsafe { $f($($x[0]),+) }, unsafe { $f($($x[1]),+) }] };
 }
 
+/// Does something with both halves.
+macro_rules! each {
+    ($x:ident in $halves:expr => $body:expr) => {{
+        let [low, high] = $halves;
+        [
+            {
+                let $x = low;
+                unsafe { $body }
+            },
+            {
+                let $x = high;
+                unsafe { $body }
+            },
+        ]
+    }};
+}
+
 /// The two halves of an array of sixteen.
 #[inline(always)]
 fn halves<T>(x: &[T; LANES]) -> [&[T; 8]; 2] {
@@ -43,7 +60,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load(from: &[f32; LANES]) -> Self::F {
-        halves(from).map(|x| unsafe { _mm256_loadu_ps(x.as_ptr()) })
+        each!(x in halves(from) => _mm256_loadu_ps(x.as_ptr()))
     }
     #[inline(always)]
     fn store(x: Self::F, to: &mut [f32; LANES]) {
@@ -53,7 +70,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load_f16(from: &[u16; LANES]) -> Self::F {
-        halves(from).map(|x| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())) })
+        each!(x in halves(from) => _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
     }
     #[inline(always)]
     fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
@@ -66,15 +83,16 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load_bf16(from: &[u16; LANES]) -> Self::F {
-        halves(from).map(|x| unsafe {
+        each!(x in halves(from) => {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         })
     }
     #[inline(always)]
     fn load_i8(from: &[i8; LANES]) -> Self::F {
-        halves(from)
-            .map(|x| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))) })
+        each!(x in halves(from) => {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
+        })
     }
     #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {
@@ -137,7 +155,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn power_of_two(x: Self::I) -> Self::F {
-        x.map(|x| unsafe {
+        each!(x in x => {
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(x, _mm256_set1_epi32(127))))
         })
     }
@@ -160,13 +178,17 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch(at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         let [low, high] = from.as_chunks::<32>().0 else { unreachable!() };
-        [low, high].map(|x| unsafe { _mm256_loadu_si256(x.as_ptr().cast()) })
+        each!(x in [low, high] => _mm256_loadu_si256(x.as_ptr().cast()))
     }
     #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
-        x.map(|x| unsafe { _mm256_and_si256(x, _mm256_set1_epi8(mask as i8)) })
+        each!(x in x => _mm256_and_si256(x, _mm256_set1_epi8(mask as i8)))
     }
     #[inline(always)]
     fn or(x: Self::C, y: Self::C) -> Self::C {
@@ -174,15 +196,15 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| unsafe { _mm256_srl_epi16(x, _mm_cvtsi32_si128(BITS as i32)) })
+        each!(x in x => _mm256_srl_epi16(x, _mm_cvtsi32_si128(BITS as i32)))
     }
     #[inline(always)]
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| unsafe { _mm256_sll_epi16(x, _mm_cvtsi32_si128(BITS as i32)) })
+        each!(x in x => _mm256_sll_epi16(x, _mm_cvtsi32_si128(BITS as i32)))
     }
     #[inline(always)]
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
-        x.map(|x| unsafe {
+        each!(x in x => {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             _mm256_shuffle_epi8(table, x)
         })
@@ -197,10 +219,9 @@ impl Simd for Avx2 {
         let upper = bytes_dot::<N, WIDE>(codes, high);
         let lower = bytes_dot::<N, WIDE>(codes, low);
         let init = if WIDE { 0 } else { init };
-        std::array::from_fn(|i| unsafe {
-            let shifted = _mm256_slli_epi32::<{ LOW_BITS as i32 }>(upper[i]);
-            _mm256_add_epi32(_mm256_add_epi32(shifted, lower[i]), _mm256_set1_epi32(init))
-        })
+        let upper = both!(_mm256_slli_epi32::<{ LOW_BITS as i32 }>; upper);
+        let sums = both!(_mm256_add_epi32; upper, lower);
+        each!(x in sums => _mm256_add_epi32(x, _mm256_set1_epi32(init)))
     }
 }
 

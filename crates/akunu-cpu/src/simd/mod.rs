@@ -2,7 +2,8 @@
 //!
 //! A kernel is a [`Kernel`] with one generic body; [`crate::Isa::run`] compiles it once for each instruction set, inside
 //! a function that has the instruction set's features enabled. Everything a kernel calls must be `#[inline(always)]`, or
-//! the intrinsics inside become function calls.
+//! the intrinsics inside become function calls. Closures cannot be, so none may hold a vector: no `map` and no `from_fn` over
+//! vectors, but loops and the macros of the instruction sets.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -70,6 +71,9 @@ pub(crate) trait Simd: Copy {
     /// The low byte of each lane.
     fn store_i8(x: Self::I, to: &mut [i8; LANES]);
     fn sum_i(x: Self::I) -> i32;
+
+    /// Asks for the cache line at that address, which need not be one.
+    fn prefetch(at: *const u8);
 
     fn codes(from: &[u8; 64]) -> Self::C;
     fn and(x: Self::C, mask: u8) -> Self::C;

@@ -27,9 +27,30 @@ fn quarters<T>(x: &[T; LANES]) -> [&[T; 4]; 4] {
     [a, b, c, d]
 }
 
-#[inline(always)]
-fn pairs<T: Copy, R>(x: [T; 4], y: [T; 4], f: impl Fn(T, T) -> R) -> [R; 4] {
-    std::array::from_fn(|i| f(x[i], y[i]))
+/// Does something with every quarter.
+macro_rules! each {
+    ($x:ident in $quarters:expr => $body:expr) => {{
+        let quarters = $quarters;
+        each!(@ $x, quarters, $body; 0, 1, 2, 3)
+    }};
+    (@ $x:ident, $quarters:ident, $body:expr; $($i:literal),+) => {
+        [$({
+            let $x = $quarters[$i];
+            unsafe { $body }
+        }),+]
+    };
+}
+
+/// Applies an intrinsic to every quarter of some vectors.
+macro_rules! all {
+    ($f:path; $($x:expr),+) => {
+        [
+            unsafe { $f($($x[0]),+) },
+            unsafe { $f($($x[1]),+) },
+            unsafe { $f($($x[2]),+) },
+            unsafe { $f($($x[3]),+) },
+        ]
+    };
 }
 
 // SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
@@ -46,7 +67,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn load(from: &[f32; LANES]) -> Self::F {
-        quarters(from).map(|x| unsafe { vld1q_f32(x.as_ptr()) })
+        each!(x in quarters(from) => vld1q_f32(x.as_ptr()))
     }
     #[inline(always)]
     fn store(x: Self::F, to: &mut [f32; LANES]) {
@@ -56,7 +77,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn load_f16(from: &[u16; LANES]) -> Self::F {
-        quarters(from).map(|x| unsafe {
+        each!(x in quarters(from) => {
             let bits = vld1_u16(x.as_ptr());
             let wide: float32x4_t;
             asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) wide, in(vreg) bits, options(pure, nomem, nostack));
@@ -75,53 +96,54 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn load_bf16(from: &[u16; LANES]) -> Self::F {
-        quarters(from).map(|x| unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr()))) })
+        each!(x in quarters(from) => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr()))))
     }
     #[inline(always)]
     fn load_i8(from: &[i8; LANES]) -> Self::F {
         unsafe {
             let bytes = vld1q_s8(from.as_ptr());
             let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
-            [
+            let wide = [
                 vmovl_s16(vget_low_s16(low)),
                 vmovl_high_s16(low),
                 vmovl_s16(vget_low_s16(high)),
                 vmovl_high_s16(high),
-            ]
-            .map(|x| vcvtq_f32_s32(x))
+            ];
+            Self::to_float(wide)
         }
     }
     #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vaddq_f32(x, y) })
+        all!(vaddq_f32; x, y)
     }
     #[inline(always)]
     fn sub(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vsubq_f32(x, y) })
+        all!(vsubq_f32; x, y)
     }
     #[inline(always)]
     fn mul(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vmulq_f32(x, y) })
+        all!(vmulq_f32; x, y)
     }
     #[inline(always)]
     fn div(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vdivq_f32(x, y) })
+        all!(vdivq_f32; x, y)
     }
     #[inline(always)]
     fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
-        std::array::from_fn(|i| unsafe { vfmaq_f32(z[i], x[i], y[i]) })
+        all!(vfmaq_f32; z, x, y)
     }
     #[inline(always)]
     fn max(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vmaxq_f32(x, y) })
+        all!(vmaxq_f32; x, y)
     }
     #[inline(always)]
     fn min(x: Self::F, y: Self::F) -> Self::F {
-        pairs(x, y, |x, y| unsafe { vminq_f32(x, y) })
+        all!(vminq_f32; x, y)
     }
     #[inline(always)]
     fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F {
-        std::array::from_fn(|i| unsafe { vbslq_f32(vcltq_f32(x[i], y[i]), yes[i], no[i]) })
+        let less = all!(vcltq_f32; x, y);
+        all!(vbslq_f32; less, yes, no)
     }
     #[inline(always)]
     fn sum(x: Self::F) -> f32 {
@@ -133,15 +155,15 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn round(x: Self::F) -> Self::I {
-        x.map(|x| unsafe { vcvtnq_s32_f32(x) })
+        each!(x in x => vcvtnq_s32_f32(x))
     }
     #[inline(always)]
     fn to_float(x: Self::I) -> Self::F {
-        x.map(|x| unsafe { vcvtq_f32_s32(x) })
+        each!(x in x => vcvtq_f32_s32(x))
     }
     #[inline(always)]
     fn power_of_two(x: Self::I) -> Self::F {
-        x.map(|x| unsafe { vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(x, vdupq_n_s32(127)))) })
+        each!(x in x => vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(x, vdupq_n_s32(127)))))
     }
     #[inline(always)]
     fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
@@ -156,29 +178,33 @@ impl Simd for Neon {
         unsafe { vaddvq_s32(vaddq_s32(vaddq_s32(x[0], x[1]), vaddq_s32(x[2], x[3]))) }
     }
     #[inline(always)]
+    fn prefetch(at: *const u8) {
+        unsafe { asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, readonly, preserves_flags)) }
+    }
+    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         let [a, b, c, d] = from.as_chunks::<16>().0 else { unreachable!() };
-        [a, b, c, d].map(|x| unsafe { vld1q_u8(x.as_ptr()) })
+        each!(x in [a, b, c, d] => vld1q_u8(x.as_ptr()))
     }
     #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
-        x.map(|x| unsafe { vandq_u8(x, vdupq_n_u8(mask)) })
+        each!(x in x => vandq_u8(x, vdupq_n_u8(mask)))
     }
     #[inline(always)]
     fn or(x: Self::C, y: Self::C) -> Self::C {
-        pairs(x, y, |x, y| unsafe { vorrq_u8(x, y) })
+        all!(vorrq_u8; x, y)
     }
     #[inline(always)]
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| unsafe { vshlq_u8(x, vdupq_n_s8(-(BITS as i8))) })
+        each!(x in x => vshlq_u8(x, vdupq_n_s8(-(BITS as i8))))
     }
     #[inline(always)]
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| unsafe { vshlq_u8(x, vdupq_n_s8(BITS as i8)) })
+        each!(x in x => vshlq_u8(x, vdupq_n_s8(BITS as i8)))
     }
     #[inline(always)]
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
-        x.map(|x| unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), x) })
+        each!(x in x => vqtbl1q_u8(vld1q_u8(table.as_ptr()), x))
     }
     #[inline(always)]
     fn dot<const N: usize, const WIDE: bool>(
@@ -187,23 +213,27 @@ impl Simd for Neon {
         high: &[i32; N],
         low: &[i32; N],
     ) -> Self::I {
-        unsafe {
-            // Products here are of signed bytes: codes with all eight bits are taken around 128, which `init` is for.
-            let mut upper = [vdupq_n_s32(0); 4];
-            let mut lower = [vdupq_n_s32(if WIDE { 0 } else { init }); 4];
-            for i in 0..N {
+        // Products here are of signed bytes: codes with all eight bits are taken around 128, which `init` is for.
+        let (mut upper, mut lower) =
+            unsafe { ([vdupq_n_s32(0); 4], [vdupq_n_s32(if WIDE { 0 } else { init }); 4]) };
+        for i in 0..N {
+            unsafe {
                 let (high, low) = (vdupq_n_s32(high[i]), vdupq_n_s32(low[i]));
-                for (part, code) in codes[i].into_iter().enumerate() {
+                for part in 0..4 {
+                    let code = codes[i][part];
                     let code = if WIDE { veorq_u8(code, vdupq_n_u8(128)) } else { code };
-                    for (sum, x) in [(&mut upper[part], high), (&mut lower[part], low)] {
-                        asm!(
-                            "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
-                            inout(vreg) *sum, in(vreg) code, in(vreg) x, options(pure, nomem, nostack)
-                        );
-                    }
+                    asm!(
+                        "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+                        inout(vreg) upper[part], in(vreg) code, in(vreg) high, options(pure, nomem, nostack)
+                    );
+                    asm!(
+                        "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+                        inout(vreg) lower[part], in(vreg) code, in(vreg) low, options(pure, nomem, nostack)
+                    );
                 }
             }
-            pairs(upper, lower, |upper, lower| vaddq_s32(vshlq_n_s32::<{ LOW_BITS as i32 }>(upper), lower))
         }
+        let upper = each!(x in upper => vshlq_n_s32::<{ LOW_BITS as i32 }>(x));
+        all!(vaddq_s32; upper, lower)
     }
 }

@@ -112,6 +112,8 @@ impl Simd for Portable {
         x.iter().sum()
     }
     #[inline(always)]
+    fn prefetch(_: *const u8) {}
+    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         *from
     }

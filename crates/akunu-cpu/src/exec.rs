@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use akunu_program::program::{CacheLayer, Domain, GroupId, KvGroup, Program};
-use akunu_program::select::{Sampling, select};
+use akunu_program::select::{Sampling, Scratch as SelectScratch, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
 
@@ -90,6 +90,7 @@ pub(crate) struct State {
     pub(crate) redundant: bool,
     /// Whether attention writes the keys and values of the rows itself.
     pub(crate) writes_late: bool,
+    select: SelectScratch,
     error: Option<Error>,
 }
 
@@ -153,6 +154,7 @@ impl CpuExecutable {
                 blocks: Vec::with_capacity(rows),
                 redundant: false,
                 writes_late: false,
+                select: SelectScratch::new(vocabulary, limits.context as usize),
                 error: None,
             }),
             weights,
@@ -435,7 +437,7 @@ impl Machine {
     }
 
     /// One token for every output.
-    fn choose(&self, state: &State, workers: usize, tokens: &mut [u32]) -> Result<()> {
+    fn choose(&self, state: &mut State, workers: usize, tokens: &mut [u32]) -> Result<()> {
         let logits = self.lowered.buffers[self.lowered.logits.0].offset;
         for (i, (&output, chosen)) in state.outputs.iter().zip(tokens).enumerate() {
             let row = state.rows[output as usize];
@@ -453,7 +455,8 @@ impl Machine {
             } else {
                 // SAFETY: the other workers wait.
                 let logits = unsafe { self.arena.get_mut(logits + 4 * i * self.vocabulary, self.vocabulary) };
-                select(logits, &slot.sampling, &slot.tokens[..=row.position as usize], row.position)
+                let history = &slot.tokens[..=row.position as usize];
+                select(logits, &slot.sampling, history, row.position, &mut state.select)
             };
             *chosen = token.ok_or(Error::NoChoice { position: row.position })?;
         }

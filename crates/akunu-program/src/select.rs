@@ -63,35 +63,57 @@ impl Sampling {
     }
 }
 
+/// Room for choosing, used again from token to token so that nothing is allocated.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Logits that filters may keep.
+    candidates: Vec<f32>,
+    /// Tokens that penalties look back on.
+    window: Vec<u32>,
+}
+
+impl Scratch {
+    /// Room for so many logits, and so many tokens of history.
+    pub fn new(vocabulary: usize, context: usize) -> Scratch {
+        Scratch { candidates: Vec::with_capacity(vocabulary), window: Vec::with_capacity(context) }
+    }
+}
+
 /// Chooses the token that follows `position`. `history` holds the sequence's tokens up to and including that position;
 /// `logits` are changed. `None` when no token may be chosen.
-pub fn select(logits: &mut [f32], sampling: &Sampling, history: &[u32], position: u32) -> Option<u32> {
-    for z in logits.iter_mut().filter(|z| z.is_nan()) {
-        *z = f32::NEG_INFINITY;
-    }
+pub fn select(
+    logits: &mut [f32],
+    sampling: &Sampling,
+    history: &[u32],
+    position: u32,
+    scratch: &mut Scratch,
+) -> Option<u32> {
     for &(token, bias) in &sampling.logit_bias {
         if let Some(z) = logits.get_mut(token as usize) {
             *z += bias;
         }
     }
     if sampling.penalizes() {
-        penalize(logits, sampling, history);
+        penalize(logits, sampling, history, &mut scratch.window);
     }
     if sampling.temperature <= 0.0 {
-        return argmax(logits.iter().copied());
+        return argmax(logits);
     }
     for z in logits.iter_mut() {
         *z /= sampling.temperature;
     }
-    let threshold = threshold(logits, sampling);
-    argmax(logits.iter().enumerate().map(|(token, &z)| {
-        if z >= threshold { z + gumbel(sampling.seed, position, token as u32) } else { f32::NEG_INFINITY }
-    }))
+    let max = largest(logits);
+    if max == f32::NEG_INFINITY {
+        return None;
+    }
+    let threshold = threshold(logits, max, sampling, &mut scratch.candidates);
+    race(logits, threshold, sampling.seed, position)
 }
 
-fn penalize(logits: &mut [f32], sampling: &Sampling, history: &[u32]) {
+fn penalize(logits: &mut [f32], sampling: &Sampling, history: &[u32], window: &mut Vec<u32>) {
     let from = history.len().saturating_sub(sampling.repeat_last_n as usize);
-    let mut window = history[from..].to_vec();
+    window.clear();
+    window.extend_from_slice(&history[from..]);
     window.sort_unstable();
     for same in window.chunk_by(|a, b| a == b) {
         let Some(z) = logits.get_mut(same[0] as usize) else { continue };
@@ -100,61 +122,177 @@ fn penalize(logits: &mut [f32], sampling: &Sampling, history: &[u32]) {
     }
 }
 
-/// The smallest logit that top-k, top-p and min-p leave.
-fn threshold(logits: &[f32], sampling: &Sampling) -> f32 {
-    let mut sorted: Vec<f32> = logits.iter().copied().filter(|z| *z > f32::NEG_INFINITY).collect();
-    sorted.sort_unstable_by(|a, b| b.total_cmp(a));
-    let Some(&max) = sorted.first() else { return f32::INFINITY };
-    let mut least = *sorted.last().unwrap_or(&max);
-    if sampling.top_k > 0 && (sampling.top_k as usize) < sorted.len() {
-        least = sorted[sampling.top_k as usize - 1];
-        sorted.truncate(sorted.partition_point(|z| *z >= least));
+/// Logits gone through together, so that compilers find vectors in the loops.
+const LANES: usize = 16;
+
+/// The smallest logit that top-k, top-p and min-p leave; `max` is the largest.
+fn threshold(logits: &[f32], max: f32, sampling: &Sampling, candidates: &mut Vec<f32>) -> f32 {
+    let k = sampling.top_k as usize;
+    let (by_rank, by_share) = (k > 0 && k < logits.len(), sampling.top_p < 1.0);
+    let floor = if sampling.min_p > 0.0 { max + sampling.min_p.ln() } else { f32::MIN };
+    if !by_rank && !by_share {
+        return floor;
     }
-    if sampling.top_p < 1.0 {
-        let total: f64 = sorted.iter().map(|z| f64::from(z - max).exp()).sum();
+    // Few logits come close to the largest: only those are put in order, and more only where they do not settle it. What
+    // lies below the floor need not be known, unless shares are of what top-k leaves.
+    let all = if by_rank && by_share { f32::MIN } else { floor };
+    let total = if by_rank { 0.0 } else { total_weight(logits, max) };
+    for cut in [max - 8.0, max - 16.0, all].map(|cut| cut.max(all)) {
+        candidates.clear();
+        for_chunks_above(logits, cut, |_, chunk| candidates.extend(chunk.iter().filter(|z| **z >= cut)));
+        let last = cut == all;
+        if by_rank && candidates.len() > k {
+            let (_, kth, _) = candidates.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+            let kth = *kth;
+            candidates.retain(|z| *z >= kth);
+        } else if by_rank && candidates.len() < k && !last {
+            continue;
+        }
+        candidates.sort_unstable_by(|a, b| b.total_cmp(a));
+        let Some(&least) = candidates.last() else { return floor };
+        if !by_share {
+            return if candidates.len() < k { floor } else { least.max(floor) };
+        }
+        let weight = |z: &f32| f64::from(z - max).exp();
+        let total = if by_rank { candidates.iter().map(weight).sum() } else { total };
+        let enough = f64::from(sampling.top_p) * total;
         let mut sum = 0.0;
-        for &z in &sorted {
-            sum += f64::from(z - max).exp();
-            least = z;
-            if sum >= f64::from(sampling.top_p) * total {
-                break;
-            }
+        let crossing = candidates.iter().find(|z| {
+            sum += weight(z);
+            sum >= enough
+        });
+        match crossing {
+            Some(z) => return z.max(floor),
+            None if by_rank || last => return if by_rank { least.max(floor) } else { floor },
+            None => {}
         }
     }
-    if sampling.min_p > 0.0 {
-        least = least.max(max + sampling.min_p.ln());
-    }
-    least
+    floor
 }
 
-/// The index of the largest value, the lowest among equals; `None` when all are −∞.
-fn argmax(values: impl Iterator<Item = f32>) -> Option<u32> {
-    let mut best = (f32::NEG_INFINITY, None);
-    for (i, z) in values.enumerate() {
-        if z > best.0 {
-            best = (z, Some(i as u32));
+/// Calls `f` with every stretch of logits that has one of at least `cut`, and where it begins.
+fn for_chunks_above(logits: &[f32], cut: f32, mut f: impl FnMut(usize, &[f32])) {
+    for (i, chunk) in logits.chunks(LANES).enumerate() {
+        if chunk.iter().fold(false, |any, z| any | (*z >= cut)) {
+            f(i * LANES, chunk);
         }
     }
+}
+
+/// The largest logit; NaN is never it.
+fn largest(logits: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, z) in lanes.iter_mut().zip(chunk) {
+            *lane = if *z > *lane { *z } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, |most, z| if z > most { z } else { most })
+}
+
+/// The sum of `e^(z - max)`, within a few parts in 10⁷.
+fn total_weight(logits: &[f32], max: f32) -> f64 {
+    // Few enough terms for one f32 to lose nothing that counts.
+    const TOGETHER: usize = 64 * LANES;
+    let mut total = 0.0;
+    for logits in logits.chunks(TOGETHER) {
+        let mut lanes = [0f32; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, z) in lanes.iter_mut().zip(chunk) {
+                *lane += exp(z - max);
+            }
+        }
+        total += f64::from(lanes.iter().sum::<f32>());
+        total += rest.iter().map(|z| f64::from(exp(z - max))).sum::<f64>();
+    }
+    total
+}
+
+/// `e^x` for `x` up to 88, within 3 parts in 10⁷, without branches; next to nothing below -87 and for NaN.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    // Adding this leaves the nearest integer in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if x > -87.0 { x } else { -87.0 };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    // ln 2 in two parts, the first exact in few bits, so that the remainder loses nothing.
+    let r = (x - n * 0.693_359_4) + n * 2.121_944_4e-4;
+    let mut p = 1.0 / 720.0;
+    for c in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        p = p * r + c;
+    }
+    let power = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
+    p * f32::from_bits(power)
+}
+
+/// The token with the largest sum of logit and noise among those at or above the threshold.
+fn race(logits: &[f32], threshold: f32, seed: u64, position: u32) -> Option<u32> {
+    let start = hash_start(seed, position);
+    let mut best = (f32::NEG_INFINITY, None);
+    for_chunks_above(logits, threshold, |first, chunk| {
+        // Noise is at most -ln w (see `gumbel`): a token whose w is greater than e^(z - best) cannot win. The margin is far
+        // more than what either side may be off.
+        let mut promising = false;
+        for (i, z) in chunk.iter().enumerate() {
+            let ahead = (z - best.0).min(0.0);
+            promising |= uniform(hash_end(start, (first + i) as u32)) <= exp(ahead) * 1.001;
+        }
+        if !promising {
+            return;
+        }
+        for (i, z) in chunk.iter().enumerate().filter(|(_, z)| **z >= threshold) {
+            let token = (first + i) as u32;
+            let sum = z + gumbel(seed, position, token);
+            if sum > best.0 {
+                best = (sum, Some(token));
+            }
+        }
+    });
     best.1
 }
 
-/// Standard Gumbel noise for one candidate.
+/// The index of the largest logit, the lowest among equals; `None` when all are −∞ or NaN.
+fn argmax(logits: &[f32]) -> Option<u32> {
+    let max = largest(logits);
+    if max == f32::NEG_INFINITY {
+        return None;
+    }
+    logits.iter().position(|z| *z == max).map(|at| at as u32)
+}
+
+/// Standard Gumbel noise for one candidate: `-ln(-ln(1 - w))` of a uniform `w`.
 pub fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
-    // A uniform in (0, 1) with full relative precision near 0, where the winners of the race come from.
-    let w =
-        ((hash(seed, position, token) as f32 + 0.5) * (1.0 / 4_294_967_296.0)).min(1.0 - f32::EPSILON / 2.0);
+    let w = uniform(hash(seed, position, token));
     -(-(-w).ln_1p()).ln()
+}
+
+/// A uniform in (0, 1) with full relative precision near 0, where the winners of the race come from.
+#[inline(always)]
+fn uniform(bits: u32) -> f32 {
+    ((bits as f32 + 0.5) * (1.0 / 4_294_967_296.0)).min(1.0 - f32::EPSILON / 2.0)
 }
 
 /// Mixes seed, position and token into 32 uniform bits, with 32-bit arithmetic only (GPUs follow it too).
 pub fn hash(seed: u64, position: u32, token: u32) -> u32 {
-    let mut h = mix(seed as u32 ^ 0x9e37_79b9);
-    h = mix(h ^ (seed >> 32) as u32);
-    h = mix(h.wrapping_add(position.wrapping_mul(0x85eb_ca6b)));
-    mix(h.wrapping_add(token.wrapping_mul(0xc2b2_ae35)))
+    hash_end(hash_start(seed, position), token)
+}
+
+fn hash_start(seed: u64, position: u32) -> u32 {
+    let h = mix(seed as u32 ^ 0x9e37_79b9);
+    let h = mix(h ^ (seed >> 32) as u32);
+    mix(h.wrapping_add(position.wrapping_mul(0x85eb_ca6b)))
+}
+
+#[inline(always)]
+fn hash_end(start: u32, token: u32) -> u32 {
+    mix(start.wrapping_add(token.wrapping_mul(0xc2b2_ae35)))
 }
 
 /// A bijection of 32 bits with good avalanche: xor-shifts and odd multipliers.
+#[inline(always)]
 fn mix(mut h: u32) -> u32 {
     h ^= h >> 16;
     h = h.wrapping_mul(0x7feb_352d);
@@ -167,6 +305,11 @@ fn mix(mut h: u32) -> u32 {
 mod tests {
     use super::*;
 
+    /// With room of its own.
+    fn choose(logits: &mut [f32], sampling: &Sampling, history: &[u32], position: u32) -> Option<u32> {
+        select(logits, sampling, history, position, &mut Scratch::new(0, 0))
+    }
+
     const LOGITS: [f32; 8] = [2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -6.0];
 
     /// Draws at many positions and compares the counts with the distribution, by a chi-square test.
@@ -174,7 +317,7 @@ mod tests {
         const DRAWS: u32 = 40_000;
         let mut counts = [0u32; 8];
         for position in 0..DRAWS {
-            let token = select(&mut LOGITS.clone(), sampling, &[], position).unwrap();
+            let token = choose(&mut LOGITS.clone(), sampling, &[], position).unwrap();
             counts[token as usize] += 1;
         }
         let weight = |i: &usize| (f64::from(LOGITS[*i]) / f64::from(sampling.temperature)).exp();
@@ -214,9 +357,9 @@ mod tests {
     #[test]
     fn greedy_takes_the_lowest_of_equals_and_never_nan() {
         let mut logits = [f32::NAN, 1.0, 3.0, 3.0];
-        assert_eq!(select(&mut logits, &Sampling::GREEDY, &[], 0), Some(2));
-        assert_eq!(select(&mut [f32::NEG_INFINITY; 3], &Sampling::GREEDY, &[], 0), None);
-        assert_eq!(select(&mut [f32::NEG_INFINITY; 3], &warm(), &[], 0), None);
+        assert_eq!(choose(&mut logits, &Sampling::GREEDY, &[], 0), Some(2));
+        assert_eq!(choose(&mut [f32::NEG_INFINITY; 3], &Sampling::GREEDY, &[], 0), None);
+        assert_eq!(choose(&mut [f32::NEG_INFINITY; 3], &warm(), &[], 0), None);
     }
 
     #[test]
@@ -230,15 +373,84 @@ mod tests {
         };
         let mut logits = [4.0, -1.0, 1.0, 0.0];
         // Token 2 lies outside the window of three.
-        select(&mut logits, &sampling, &[2, 0, 1, 1], 3);
+        choose(&mut logits, &sampling, &[2, 0, 1, 1], 3);
         assert_eq!(logits, [4.0 / 2.0 - 0.75, -2.0 - 1.0, 1.0, 0.0]);
     }
 
     #[test]
     fn bias_can_forbid_and_force() {
         let forbid = Sampling { logit_bias: vec![(0, f32::NEG_INFINITY), (99, 1.0)], ..warm() };
-        assert!((0..200).all(|p| select(&mut LOGITS.clone(), &forbid, &[], p) != Some(0)));
+        assert!((0..200).all(|p| choose(&mut LOGITS.clone(), &forbid, &[], p) != Some(0)));
         let force = Sampling { logit_bias: vec![(7, 100.0)], ..warm() };
-        assert!((0..200).all(|p| select(&mut LOGITS.clone(), &force, &[], p) == Some(7)));
+        assert!((0..200).all(|p| choose(&mut LOGITS.clone(), &force, &[], p) == Some(7)));
+    }
+
+    /// The filters as the module's documentation has them, word by word.
+    fn defined(logits: &[f32], sampling: &Sampling, position: u32) -> Option<u32> {
+        let scaled: Vec<f32> = logits.iter().map(|z| z / sampling.temperature).collect();
+        let mut sorted: Vec<f32> = scaled.iter().copied().filter(|z| *z > f32::NEG_INFINITY).collect();
+        sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+        let max = *sorted.first()?;
+        if sampling.top_k > 0 && (sampling.top_k as usize) < sorted.len() {
+            let least = sorted[sampling.top_k as usize - 1];
+            sorted.retain(|z| *z >= least);
+        }
+        if sampling.top_p < 1.0 {
+            let total: f64 = sorted.iter().map(|z| f64::from(z - max).exp()).sum();
+            let mut sum = 0.0;
+            let crossing = sorted.iter().position(|z| {
+                sum += f64::from(z - max).exp();
+                sum >= f64::from(sampling.top_p) * total
+            });
+            let least = crossing.map_or(f32::MIN, |at| sorted[at]);
+            sorted.retain(|z| *z >= least);
+        }
+        let floor = if sampling.min_p > 0.0 { max + sampling.min_p.ln() } else { f32::MIN };
+        let least = sorted.last().map_or(f32::MIN, |z| z.max(floor));
+        let noisy =
+            |(token, z): (usize, &f32)| (z + gumbel(sampling.seed, position, token as u32), token as u32);
+        let kept = scaled.iter().enumerate().filter(|(_, z)| **z >= least).map(noisy);
+        kept.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, token)| token)
+    }
+
+    #[test]
+    fn shortcuts_choose_what_the_definition_chooses() {
+        let mut scratch = Scratch::new(4000, 0);
+        for position in 0..300u32 {
+            // Peaked, flat and clumped distributions; some tokens are masked.
+            let (spread, size) = ([1.0, 4.0, 0.05][position as usize % 3], 1 + position as usize * 13);
+            let mut logits: Vec<f32> = (0..size).map(|i| gumbel(9, position, i as u32) * spread).collect();
+            for i in (0..size).step_by(7) {
+                logits[i] = [f32::NEG_INFINITY, logits[i].round(), f32::NAN][(position / 3) as usize % 3];
+            }
+            for (top_k, top_p, min_p) in [
+                (0, 1.0, 0.0),
+                (1, 1.0, 0.0),
+                (40, 1.0, 0.0),
+                (3000, 1.0, 0.0),
+                (0, 0.5, 0.0),
+                (0, 0.95, 0.05),
+                (0, 0.999, 0.0),
+                (0, 1.0, 0.2),
+                (20, 0.9, 0.01),
+                (500, 0.99, 0.0),
+            ] {
+                let temperature = 0.6 + (position % 4) as f32 * 0.4;
+                let sampling = Sampling { temperature, top_k, top_p, min_p, seed: 3, ..Sampling::GREEDY };
+                let expected = defined(&logits, &sampling, position);
+                let actual = select(&mut logits.clone(), &sampling, &[], position, &mut scratch);
+                assert_eq!(actual, expected, "{sampling:?} at {position}, {size} tokens");
+            }
+        }
+    }
+
+    #[test]
+    fn the_quick_exponential_is_close() {
+        for i in -8600..=8000 {
+            let x = i as f32 / 100.0;
+            let error = f64::from(exp(x)) / f64::from(x).exp() - 1.0;
+            assert!(error.abs() < 3e-7 + 1e-7 * f64::from(x.abs()) / 10.0, "{x}: {error}");
+        }
+        assert!(exp(f32::NEG_INFINITY) < 1e-37 && exp(f32::NAN) < 1e-37);
     }
 }

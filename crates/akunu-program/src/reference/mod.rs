@@ -14,7 +14,7 @@ use crate::backend::{
     Backend, Batch, Executable, KvStore, Limits, Outputs, StopFlag, TensorSource, Weights, Work,
 };
 use crate::program::{KvGroup, Op, Program, Slice, ValueId, WeightUse};
-use crate::select::select;
+use crate::select::{Scratch, select};
 use crate::slots::{Row, Slots};
 use crate::{Cost, Error, KvType, Result, Timing};
 
@@ -84,6 +84,7 @@ impl Backend for Reference {
             kv,
             values: vec![Vec::new(); program.values.len()],
             timings: None,
+            scratch: Scratch::new(program.value(program.logits).width, limits.context as usize),
         }))
     }
 }
@@ -101,6 +102,7 @@ struct ReferenceExecutable {
     /// The contents of each value: `[rows][width]`, routes as (index, weight) pairs.
     values: Vec<Vec<f32>>,
     timings: Option<Timings>,
+    scratch: Scratch,
 }
 
 impl Executable for ReferenceExecutable {
@@ -172,7 +174,7 @@ impl ReferenceExecutable {
             let row = rows[output as usize];
             let slot = self.slots.slot(row.slot);
             let history = &slot.tokens[..=row.position as usize];
-            let token = select(logits, &slot.sampling, history, row.position);
+            let token = select(logits, &slot.sampling, history, row.position, &mut self.scratch);
             tokens.push(token.ok_or(Error::NoChoice { position: row.position })?);
         }
         Ok(())

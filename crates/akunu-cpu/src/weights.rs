@@ -24,7 +24,8 @@ pub(crate) struct CpuWeights {
 impl Weights for CpuWeights {}
 
 impl CpuWeights {
-    /// Packs the weights one after the other into one region, in the order of their use.
+    /// Packs the weights one after the other into one region, in the order of their use, and gives back the memory of each
+    /// original: there is never a second copy of more than one.
     pub(crate) fn load(
         source: &dyn TensorSource,
         uses: &[WeightUse],
@@ -54,6 +55,7 @@ impl CpuWeights {
             let matrix = is_matrix(used).then(|| Matrix::pack(&tensor, &data, start, pool)).transpose()?;
             start += matrix.as_ref().map_or(0, Matrix::bytes);
             weights.push(Weight { matrix, vector });
+            source.release(&used.name);
         }
         Ok(Arc::new(CpuWeights { weights }))
     }

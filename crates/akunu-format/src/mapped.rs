@@ -1,6 +1,7 @@
 //! A file's bytes, mapped into memory.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -45,6 +46,23 @@ impl MappedFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives the memory of some bytes back to the system. They stay readable: the next touch reads the file again.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.bytes
+            && range.end <= map.len()
+            && !range.is_empty()
+        {
+            // SAFETY: pages of a read-only file mapping that nobody has written to hold what the file holds, before and
+            // after.
+            let given = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+            };
+            // A system that keeps the pages is only less frugal.
+            given.unwrap_or_default();
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

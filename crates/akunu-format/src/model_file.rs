@@ -103,6 +103,16 @@ impl ModelFile {
         }
     }
 
+    /// Gives the memory that holds a tensor back to the system, for those who have made a copy of their own. The tensor
+    /// stays readable; the next touch reads the file again.
+    pub fn release_tensor(&self, name: &str) {
+        match self {
+            Self::Gguf(gguf) => gguf.release_tensor(name),
+            Self::Checkpoint(checkpoint) => checkpoint.release_tensor(name),
+            Self::WhisperGgml(whisper) => whisper.release_tensor(name),
+        }
+    }
+
     /// The tensor called `name`, or an error that says so.
     pub fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
         match self {

@@ -96,6 +96,22 @@ impl TensorTable {
         Some(self.view(&self.entries[self.by_name[position] as usize]))
     }
 
+    /// Gives the memory of a tensor back to the system.
+    pub(crate) fn release(&self, name: &str) {
+        let Ok(position) =
+            self.by_name.binary_search_by(|&i| self.entries[i as usize].name.as_ref().cmp(name))
+        else {
+            return;
+        };
+        let release = |span: &Span| self.files[span.file].release(span.range.clone());
+        match &self.entries[self.by_name[position] as usize].stored {
+            Stored::Blocks { bytes, .. } | Stored::Opaque { bytes, .. } => release(bytes),
+            Stored::Affine(affine) => {
+                [&affine.codes, &affine.scales, &affine.biases].into_iter().for_each(release);
+            }
+        }
+    }
+
     fn view<'a>(&'a self, entry: &'a Entry) -> Tensor<'a> {
         let bytes = |span: &Span| &self.files[span.file].bytes()[span.range.clone()];
         let data = match &entry.stored {

@@ -21,11 +21,18 @@ pub const BLOCK: usize = 64;
 pub trait TensorSource {
     /// The tensor of that name, if there is one.
     fn find(&self, name: &str) -> Option<Tensor<'_>>;
+
+    /// Says that a tensor was read and copied: its memory may be given back, and reading it again costs time.
+    fn release(&self, _name: &str) {}
 }
 
 impl TensorSource for ModelFile {
     fn find(&self, name: &str) -> Option<Tensor<'_>> {
         self.get_tensor(name)
+    }
+
+    fn release(&self, name: &str) {
+        self.release_tensor(name);
     }
 }
 

@@ -128,6 +128,11 @@ impl Checkpoint {
         self.table.get(name)
     }
 
+    /// See [`ModelFile::release_tensor`](crate::ModelFile::release_tensor).
+    pub fn release_tensor(&self, name: &str) {
+        self.table.release(name);
+    }
+
     /// The tensor called `name`, or an error that says so.
     pub fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
         self.table.require(name, &self.path)

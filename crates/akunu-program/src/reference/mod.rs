@@ -58,6 +58,7 @@ impl Backend for Reference {
                 return Err(Error::NotFinite { name: used.name.clone(), row: bad / used.cols });
             }
             data.push(values);
+            source.release(&used.name);
         }
         Ok(Arc::new(ReferenceWeights { data, cols: uses.iter().map(|u| u.cols).collect() }))
     }

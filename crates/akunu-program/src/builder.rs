@@ -1,6 +1,6 @@
 //! From an architecture to a program: the forward pass, once, for every family.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::arch::{Architecture, FeedForward, Layer, Names, expert_rows};
 use crate::program::{
@@ -55,6 +55,24 @@ pub fn build(
     }
     b.program.logits = logits;
     Ok(b.program)
+}
+
+/// Refuses a file with a tensor that its program does not use: what it stands for would be left out silently.
+pub fn refuse_extra<'n>(
+    program: &Program,
+    arch: &Architecture,
+    names: &Names,
+    mut tensors: impl Iterator<Item = &'n str>,
+) -> Result<()> {
+    let used: HashSet<&str> = program.weights.iter().map(|weight| weight.name.as_str()).collect();
+    match tensors.find(|name| names.must_be_used(name) && !used.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::ExtraTensor {
+            name: name.to_owned(),
+            family: arch.family.to_owned(),
+            layers: arch.layers.len(),
+        }),
+    }
 }
 
 const MULTIPLY: Role = Role { lookup: false, multiply: true, vector: false };

@@ -35,6 +35,17 @@ pub enum Error {
         family: String,
     },
 
+    /// A tensor of the file has no place in the model.
+    #[error("tensor \"{name}\" has no place in a {family} model of {layers} layers")]
+    ExtraTensor {
+        /// Its name.
+        name: String,
+        /// The model family.
+        family: String,
+        /// Layers the settings speak of.
+        layers: usize,
+    },
+
     /// A weight the program uses is not where weights come from.
     #[error("there is no tensor \"{0}\"")]
     NoWeight(String),

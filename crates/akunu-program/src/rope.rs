@@ -91,6 +91,9 @@ pub struct RopeTable {
     pub magnitude: f32,
 }
 
+/// The fastest pair of any model turns by one radian per position; no scaling has a reason to make it much faster.
+const MOST_TURN: f64 = 100.0;
+
 impl Rope {
     /// The table for runs of up to `context` positions.
     pub fn table(&self, context: usize) -> Result<RopeTable> {
@@ -100,15 +103,19 @@ impl Rope {
                 format!("{} is not a positive even number", self.dims),
             ));
         }
-        if !(self.theta.is_finite() && self.theta > 0.0) {
-            return Err(Error::config("rope base", format!("{} is not a positive number", self.theta)));
+        if !(self.theta.is_finite() && self.theta > 1.0) {
+            return Err(Error::config("rope base", format!("{} is not a number above 1", self.theta)));
         }
         let pairs = self.dims / 2;
         let base: Vec<f64> =
             (0..pairs).map(|i| self.theta.powf(-((2 * i) as f64) / self.dims as f64)).collect();
         let (frequencies, magnitude) = self.scaling.apply(&base, self, context)?;
-        if frequencies.iter().any(|f| !f.is_finite()) || !magnitude.is_finite() {
-            return Err(Error::config("rope scaling", "it gives frequencies that are not finite".into()));
+        if let Some(bad) = frequencies.iter().find(|f| !(f.is_finite() && **f > 0.0 && **f <= MOST_TURN)) {
+            let problem = format!("it gives {bad} radians per position");
+            return Err(Error::config("rope scaling", problem));
+        }
+        if !(magnitude.is_finite() && magnitude > 0.0) {
+            return Err(Error::config("rope scaling", format!("it gives a magnitude of {magnitude}")));
         }
         Ok(RopeTable {
             layout: self.layout,

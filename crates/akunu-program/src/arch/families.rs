@@ -31,18 +31,19 @@ pub(super) fn from_model_type(model_type: &str) -> Result<&'static str> {
 
 /// Describes a model of the named family.
 pub(super) fn describe(family: &str, facts: &Facts<'_>, tensors: &dyn TensorSource) -> Result<Architecture> {
-    let plain = Plain::read(facts, tensors)?;
-    match family {
-        "llama" | "mixtral" => llama(plain),
-        "qwen2" => qwen("qwen2", plain),
-        "qwen3" => qwen("qwen3", plain),
-        "qwen3moe" => qwen("qwen3moe", plain),
-        "gemma" => gemma(plain),
-        "gemma2" => gemma2(plain),
-        "gemma3" => gemma3(plain),
-        "phi3" => phi3(plain),
-        other => Err(unknown(other)),
-    }
+    // An unknown family is refused as such, and not for a setting that it may call otherwise.
+    let describe: fn(Plain<'_>) -> Result<Architecture> = match family {
+        "llama" | "mixtral" => llama,
+        "qwen2" => |plain| qwen("qwen2", plain),
+        "qwen3" => |plain| qwen("qwen3", plain),
+        "qwen3moe" => |plain| qwen("qwen3moe", plain),
+        "gemma" => gemma,
+        "gemma2" => gemma2,
+        "gemma3" => gemma3,
+        "phi3" => phi3,
+        other => return Err(unknown(other)),
+    };
+    describe(Plain::read(facts, tensors)?)
 }
 
 /// What all families have in common: a model of this kind with nothing special about it.
@@ -83,7 +84,11 @@ impl<'a> Plain<'a> {
             }
             let feed_forward = match (experts, &inner) {
                 (Some(experts), _) => experts,
-                (None, Some(inner)) => FeedForward::Dense { inner: inner[i] },
+                (None, Some(inner)) if inner[i] > 0 => FeedForward::Dense { inner: inner[i] },
+                (None, Some(_)) => {
+                    let key = facts.key("feed_forward_length", "intermediate_size");
+                    return Err(Error::config(key, "it must not be zero".into()));
+                }
                 (None, None) => return Err(missing(facts, "feed_forward_length", "intermediate_size")),
             };
             layers.push(Layer {

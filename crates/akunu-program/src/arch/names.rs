@@ -90,6 +90,17 @@ impl Names {
             .unwrap_or(name);
         format!("{prefix}layers.{layer}.{theirs}.{kind}")
     }
+
+    /// Whether a tensor of that name in the file belongs to the model and must be used: in GGUF all but what rotations are
+    /// described by, in a checkpoint (which may hold other models beside) those of the layers.
+    pub fn must_be_used(&self, name: &str) -> bool {
+        let derived = name.ends_with("rotary_emb.inv_freq") || name.contains("attn_rot_embd");
+        let ours = match self.prefix {
+            None => !name.starts_with("rope_f"),
+            Some(prefix) => name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("layers.")),
+        };
+        ours && !derived
+    }
 }
 
 /// One expert's rows of a stacked weight.

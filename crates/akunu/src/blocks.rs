@@ -2,7 +2,7 @@
 //! values.
 
 use akunu_program::program::GroupId;
-use akunu_program::{BLOCK, BlockCopy};
+use akunu_program::{BLOCK, BlockCopy, KeyShift};
 
 /// Positions a window group keeps behind its window, so that a sequence can take back its last few tokens.
 pub(crate) const SLACK: usize = BLOCK;
@@ -167,6 +167,55 @@ impl Table {
         self.untold = self.untold.min(self.end());
     }
 
+    /// Whether it holds a block.
+    pub(crate) fn holds(&self, block: u32) -> bool {
+        self.blocks.contains(&block)
+    }
+
+    /// Where the first block held ends up when `dropped` blocks after the first `kept` go.
+    fn first_after_shift(&self, kept: usize, dropped: usize) -> usize {
+        if self.first < kept { self.first } else { self.first.saturating_sub(dropped).max(kept) }
+    }
+
+    /// Whether a row after a [`shift`](Self::shift) of `len` positions still finds all it sees: what a window has forgotten
+    /// must not come into sight again.
+    pub(crate) fn can_shift(&self, len: usize, kept: usize, dropped: usize) -> bool {
+        self.sees_from(len - dropped * BLOCK) >= self.first_after_shift(kept, dropped) * BLOCK
+    }
+
+    /// Gives up `dropped` blocks after the first `kept` and moves those behind to their place. `shifts` says whose keys must
+    /// be rotated; those that others hold too are replaced, and `copies` says by what, as in [`reserve`](Self::reserve).
+    /// Either everything is done or nothing.
+    pub(crate) fn shift(
+        &mut self,
+        pool: &mut Pool,
+        kept: usize,
+        dropped: usize,
+        copies: &mut Vec<BlockCopy>,
+        shifts: &mut Vec<KeyShift>,
+    ) -> Result<(), OutOfBlocks> {
+        let place = |index: usize| index.saturating_sub(self.first).min(self.blocks.len());
+        let (from, to) = (place(kept), place(kept + dropped));
+        let needed = self.blocks[to..].iter().filter(|&&block| pool.is_shared(block)).count();
+        let freed = self.blocks[from..to].iter().filter(|&&block| !pool.is_shared(block)).count();
+        if needed > pool.free.len() + freed {
+            return Err(OutOfBlocks { needed, free: pool.free.len() + freed });
+        }
+        self.first = self.first_after_shift(kept, dropped);
+        self.blocks.drain(from..to).for_each(|block| pool.release(block));
+        let by = -((dropped * BLOCK) as i32);
+        for block in &mut self.blocks[from..] {
+            if pool.is_shared(*block) {
+                let Some(new) = pool.take() else { return Err(OutOfBlocks { needed, free: 0 }) };
+                copies.push(BlockCopy { group: self.group, from: *block, to: new });
+                *block = new;
+            }
+            shifts.push(KeyShift { group: self.group, block: *block, by });
+        }
+        self.untold = self.untold.min(kept).max(self.first);
+        Ok(())
+    }
+
     /// Gives up everything.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.blocks.drain(..).for_each(|block| pool.release(block));
@@ -227,6 +276,7 @@ mod tests {
         Truncate { sequence: usize, back: usize },
         Fork { sequence: usize },
         Drop { sequence: usize },
+        Shift { sequence: usize, dropped: usize },
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -236,8 +286,20 @@ mod tests {
             2 => (0..4usize, 0..200usize).prop_map(|(sequence, back)| Step::Truncate { sequence, back }),
             2 => (0..4usize).prop_map(|sequence| Step::Fork { sequence }),
             1 => (0..4usize).prop_map(|sequence| Step::Drop { sequence }),
+            2 => (0..4usize, 1..4usize).prop_map(|(sequence, dropped)| Step::Shift { sequence, dropped }),
         ];
         prop::collection::vec(step, 1..60)
+    }
+
+    /// Added to what a shift moved.
+    const MOVED: u64 = 1 << 32;
+
+    fn copy_cells(cells: &mut HashMap<(u32, usize), u64>, copy: BlockCopy) {
+        for cell in 0..BLOCK {
+            if let Some(&value) = cells.get(&(copy.from, cell)) {
+                cells.insert((copy.to, cell), value);
+            }
+        }
     }
 
     impl Cache {
@@ -250,7 +312,8 @@ mod tests {
             let (Step::Write { sequence, .. }
             | Step::Truncate { sequence, .. }
             | Step::Fork { sequence }
-            | Step::Drop { sequence }) = step;
+            | Step::Drop { sequence }
+            | Step::Shift { sequence, .. }) = step;
             let Some(followed) = self.sequences.get_mut(*sequence) else { return };
             let len = followed.expected.len();
             match *step {
@@ -263,11 +326,7 @@ mod tests {
                         return;
                     }
                     for copy in copies {
-                        for cell in 0..BLOCK {
-                            if let Some(&value) = self.cells.get(&(copy.from, cell)) {
-                                self.cells.insert((copy.to, cell), value);
-                            }
-                        }
+                        copy_cells(&mut self.cells, copy);
                         self.pool.release(copy.from);
                     }
                     for position in len..len + rows {
@@ -296,6 +355,31 @@ mod tests {
                         let expected = followed.expected.clone();
                         self.sequences.push(Followed { table, expected });
                     }
+                }
+                Step::Shift { dropped, .. } => {
+                    let table = &mut followed.table;
+                    let moves = BLOCK * (1 + dropped)..;
+                    if len < moves.start || !table.can_shift(len, 1, dropped) {
+                        assert!(len < moves.start || dropped > 1 || table.window.is_some());
+                        return;
+                    }
+                    let (mut copies, mut shifts) = (Vec::new(), Vec::new());
+                    if table.shift(&mut self.pool, 1, dropped, &mut copies, &mut shifts).is_err() {
+                        return;
+                    }
+                    for copy in copies {
+                        copy_cells(&mut self.cells, copy);
+                        self.pool.release(copy.from);
+                    }
+                    // What moves is written to mark that it did, and others must not see that.
+                    for KeyShift { block, by, .. } in shifts {
+                        assert_eq!(by, -((dropped * BLOCK) as i32));
+                        for cell in 0..BLOCK {
+                            self.cells.entry((block, cell)).and_modify(|value| *value += MOVED);
+                        }
+                    }
+                    followed.expected.drain(BLOCK..moves.start);
+                    followed.expected[BLOCK..].iter_mut().for_each(|value| *value += MOVED);
                 }
                 Step::Drop { .. } => {
                     if self.sequences.len() > 1 {

@@ -18,7 +18,8 @@ const LONGEST_RUN: Duration = Duration::from_millis(50);
 /// Text as it is generated: an iterator of [`Piece`]s.
 ///
 /// Dropping it ends the generation; so does [`StopHandle::stop`] from another thread. However it ends, the sequence then
-/// holds exactly the prompt and the tokens that were kept, or all of them but the last, which was never fed.
+/// holds exactly the prompt and the tokens that were kept, or all of them but the last, which was never fed. (With
+/// [`Settings::context_shift`], less the tokens that were dropped.)
 ///
 /// ```no_run
 /// use akunu::{Model, Options, Settings};
@@ -38,12 +39,17 @@ pub struct Generation<S: BorrowMut<Sequence> = Sequence> {
     /// What was generated and kept.
     tokens: Vec<u32>,
     longest_chain: usize,
+    context_shift: bool,
+    /// Tokens that were dropped from the sequence.
+    dropped: usize,
     /// Tokens of the next chain.
     chain: usize,
     transcript: Transcript,
     ready: VecDeque<Piece>,
     speculator: Speculator,
     guesses: Vec<u32>,
+    /// What the last run chose.
+    chosen: Vec<u32>,
     /// Chosen and not fed yet; `None` before the prompt is.
     next: Option<u32>,
     statistics: Statistics,
@@ -128,13 +134,16 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         state.set_sampling(&settings.sampling)?;
         state.renew_stop();
         Ok(Generation {
-            tokens: Vec::new(),
+            tokens: Vec::with_capacity(settings.max_tokens.unwrap_or(context).min(context)),
             longest_chain: settings.longest_chain.max(1),
+            context_shift: settings.context_shift,
+            dropped: 0,
             chain: 1,
             transcript,
-            ready: VecDeque::new(),
+            ready: VecDeque::with_capacity(settings.longest_chain.max(1) + 1),
             speculator: Speculator::new(settings.speculate, &prompt),
             guesses: Vec::new(),
+            chosen: Vec::new(),
             next: None,
             statistics: Statistics { prompt_tokens: prompt.len(), ..Statistics::default() },
             sequence,
@@ -183,6 +192,13 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
     fn advance(&mut self) -> Result<()> {
         let Some(next) = self.next else { return self.prefill(|_, _| {}) };
         let sequence = self.sequence.borrow_mut();
+        if sequence.room() == 0 && self.context_shift && sequence.can_shift() {
+            match sequence.shift() {
+                Ok(dropped) => self.dropped += dropped,
+                Err(error) => return self.fail(error),
+            }
+        }
+        let sequence = self.sequence.borrow_mut();
         let room = sequence.room();
         // A token that is chosen last need not be fed.
         let wanted = self.transcript.wanted();
@@ -194,37 +210,38 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         self.speculator.guess(most_guesses, &mut self.guesses);
         let chosen = if self.guesses.is_empty() {
             let n = self.chain.min(wanted).min(room).min(self.speculator.chain_limit());
-            sequence.chain(next, n).map(<[u32]>::to_vec)
+            sequence.chain(next, n)
         } else {
             self.guesses.insert(0, next);
-            sequence.verify(&self.guesses).map(<[u32]>::to_vec)
+            sequence.verify(&self.guesses)
         };
-        let chosen = match chosen {
-            Ok(chosen) => chosen,
+        self.chosen.clear();
+        match chosen {
+            Ok(chosen) => self.chosen.extend_from_slice(chosen),
             Err(error) => return self.fail(error),
-        };
+        }
         let time = begin.elapsed();
         let kept = if self.guesses.is_empty() {
-            self.speculator.chained(chosen.len(), time);
-            self.chain = next_chain(self.chain, self.longest_chain, chosen.len(), time);
-            &chosen[..]
+            let tokens = self.chosen.len();
+            self.speculator.chained(tokens, time);
+            self.chain = next_chain(self.chain, self.longest_chain, tokens, time);
+            tokens
         } else {
             let guesses = &self.guesses[1..];
-            let right = guesses.iter().zip(&chosen).take_while(|(guess, chosen)| guess == chosen).count();
+            let right =
+                guesses.iter().zip(&self.chosen).take_while(|(guess, chosen)| guess == chosen).count();
             self.statistics.guessed += guesses.len();
             self.statistics.right_guesses += right;
             self.speculator.verified(guesses.len(), right, right + 1, time);
-            &chosen[..=right]
+            right + 1
         };
         // What was fed: the token from before and all of these but the last.
         let mut fed = 0;
-        for &token in kept {
+        while fed < kept && self.finish_reason().is_none() {
+            let token = self.chosen[fed];
             fed += 1;
             self.next = Some(token);
             self.accept(token);
-            if self.finish_reason().is_some() {
-                break;
-            }
         }
         self.sequence.borrow_mut().commit(fed)?;
         self.statistics.decode += begin.elapsed();
@@ -259,7 +276,8 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         if self.finish_reason().is_none() {
             return Ok(());
         }
-        let kept = self.prompt.len() + self.tokens.len();
+        // What stays of the beginning is never taken back: a stop string that long would have dropped itself.
+        let kept = (self.prompt.len() + self.tokens.len()).saturating_sub(self.dropped);
         let sequence = self.sequence.borrow_mut();
         if kept < sequence.position() {
             if sequence.can_roll_back(kept) {

@@ -22,14 +22,14 @@ mod text;
 mod transcript;
 
 pub use akunu_cpu::Ceilings;
-pub use akunu_program::Phase;
 pub use akunu_program::Tally;
 pub use akunu_program::conformance::Outcome;
 pub use akunu_program::select::Sampling;
-pub use akunu_text::chat::Message;
+pub use akunu_program::{KvType, Phase};
+pub use akunu_text::chat::{Channel, Message};
 pub use akunu_text::tokenizer;
 pub use backends::{BACKENDS, backend, ceilings, describe_backend};
-pub use chat::{Answer, Chat};
+pub use chat::{Answer, AnswerPiece, Chat};
 pub use error::{Error, Kind, Result};
 pub use generation::{FinishReason, Generation, Statistics};
 pub use model::{Model, Options};

@@ -9,7 +9,7 @@ use akunu_program::arch::Architecture;
 use akunu_program::program::KvGroup;
 use akunu_program::rope::Scaling;
 use akunu_program::select::Sampling;
-use akunu_program::{Executable, Limits, SlotId, build};
+use akunu_program::{Executable, KvType, Limits, SlotId, build, refuse_extra};
 use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
 
@@ -36,6 +36,8 @@ pub struct Options {
     pub batch: usize,
     /// Most rows of logits that are computed at once: drafts that are verified together, or [`Sequence::logits`].
     pub outputs: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             sequences: 1,
             batch: 512,
             outputs: 16,
+            kv: KvType::F16,
         }
     }
 }
@@ -98,9 +101,10 @@ impl Model {
         let batch = options.batch.min(context);
         let backend = backend(&options.backend, options.threads)?;
         let program = build(&architecture, &names, file, context)?;
+        refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))?;
         let weights = backend.load(file, &program.weights)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
-        let kv = backend.kv(&program.groups, &sizes, akunu_program::KvType::F16)?;
+        let kv = backend.kv(&program.groups, &sizes, options.kv)?;
         let outputs = options.outputs.min(batch);
         let limits = Limits {
             slots: options.sequences as u32,

@@ -28,6 +28,8 @@ pub(super) enum Pushed {
 pub(super) struct Pieces {
     utf8: Utf8Stream,
     stops: StopStrings,
+    /// Control tokens that have a text all the same.
+    shown: Vec<u32>,
     /// Tokens whose text was not passed on whole, each with the length the text must reach.
     held: VecDeque<(u32, usize)>,
     /// Bytes of text that tokens gave.
@@ -38,7 +40,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    pub(super) fn new(stop: &[String]) -> Result<Pieces> {
+    pub(super) fn new(stop: &[String], shown: &[u32]) -> Result<Pieces> {
         let stops = StopStrings::new(stop).map_err(|error| Error::Usage {
             problem: error.to_string(),
             hint: "a stop string needs at least one character".to_owned(),
@@ -46,6 +48,7 @@ impl Pieces {
         Ok(Pieces {
             utf8: Utf8Stream::default(),
             stops,
+            shown: shown.to_vec(),
             held: VecDeque::new(),
             given: 0,
             passed: 0,
@@ -53,9 +56,10 @@ impl Pieces {
         })
     }
 
-    /// Takes the next token. Control tokens have no text.
+    /// Takes the next token. Control tokens have no text unless they are to be shown.
     pub(super) fn push(&mut self, token: u32, tokenizer: &Tokenizer) -> Pushed {
-        let silent = matches!(tokenizer.kind(token), TokenKind::Control | TokenKind::Unknown);
+        let silent = matches!(tokenizer.kind(token), TokenKind::Control | TokenKind::Unknown)
+            && !self.shown.contains(&token);
         self.scratch.clear();
         self.utf8.push(if silent { &[] } else { tokenizer.token_bytes(token) }, &mut self.scratch);
         self.given += self.scratch.len();

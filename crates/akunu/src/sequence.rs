@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use akunu_program::select::Sampling;
-use akunu_program::{Batch, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work};
+use akunu_program::{BLOCK, Batch, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work};
 
 use crate::kv::{Pools, Prefix, Tables};
 use crate::model::Model;
@@ -38,6 +38,10 @@ pub struct Sequence {
     written: Vec<u32>,
     /// Leading tokens the backend's slot knows.
     known: usize,
+    /// Tokens a [`shift`](Sequence::shift) dropped, so far.
+    dropped: usize,
+    /// Leading tokens whose keys and values never saw a token that was dropped.
+    pure: usize,
     tables: Tables,
     sampling: Sampling,
     /// Whether the backend's slot has another sampling.
@@ -56,6 +60,9 @@ impl StopHandle {
         self.0.stop();
     }
 }
+
+/// Blocks at the beginning of a sequence that a shift leaves in place.
+const KEPT_BLOCKS: usize = 1;
 
 /// The rows whose outcome is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,22 +118,25 @@ pub(crate) fn run(
         feed.sequence.check_room(rows)?;
         feed.sequence.reserve(&mut engine.pools, rows)?;
     }
-    let (mut edits, mut copies) = (Vec::new(), Vec::new());
+    let (mut edits, mut copies, mut shifts) = (Vec::new(), Vec::new(), Vec::new());
     for feed in feeds.iter() {
-        let Sequence { slot, tables, tokens, known, sampling, sampling_changed, .. } = &*feed.sequence;
+        let Sequence { slot, tables, tokens, known, sampling, sampling_changed, dropped, .. } =
+            &*feed.sequence;
         tables.edits(*slot, &mut edits);
         if *known < tokens.len() {
             edits.push(SlotEdit::Tokens { slot: *slot, at: *known as u32, tokens: &tokens[*known..] });
         }
         if *sampling_changed {
-            edits.push(SlotEdit::Sampling { slot: *slot, sampling: sampling.clone() });
+            let seed = sampling.seed.wrapping_add(*dropped as u64);
+            edits.push(SlotEdit::Sampling { slot: *slot, sampling: Sampling { seed, ..sampling.clone() } });
         }
         copies.extend_from_slice(tables.copies());
+        shifts.extend_from_slice(tables.shifts());
     }
     let batch = Batch {
         edits: &edits,
         copies: &copies,
-        shifts: &[],
+        shifts: &shifts,
         spans: &spans,
         tokens: &tokens,
         outputs: &outputs,
@@ -163,6 +173,8 @@ impl Sequence {
             tokens: Vec::with_capacity(model.context()),
             written: Vec::new(),
             known: 0,
+            dropped: 0,
+            pure: usize::MAX,
             tables: Tables::new(&model.0.groups),
             sampling: Sampling::GREEDY,
             // The slot may have belonged to another sequence.
@@ -314,6 +326,7 @@ impl Sequence {
         }
         self.tables.truncate(&mut self.model.engine().pools, len);
         self.tokens.truncate(len);
+        self.forget_shifts_after(len);
         self.known = self.known.min(len);
         self.written.clear();
         Ok(())
@@ -325,11 +338,62 @@ impl Sequence {
         self.tokens.clear();
         self.written.clear();
         self.known = 0;
+        self.forget_shifts_after(0);
+    }
+
+    fn forget_shifts_after(&mut self, len: usize) {
+        if len <= self.pure && self.dropped > 0 {
+            (self.dropped, self.pure) = (0, usize::MAX);
+            self.sampling_changed = true;
+        }
+    }
+
+    /// Whether [`shift`](Self::shift) can make room.
+    pub fn can_shift(&self) -> bool {
+        self.tokens.len() / BLOCK > KEPT_BLOCKS
+    }
+
+    /// Makes room at the end by dropping the oldest tokens: the first block of 64 stays (it holds the beginning token, which
+    /// models lean on, and how the prompt begins), and of the whole blocks after it the older half goes. What is left moves
+    /// up and its keys are rotated to their new positions; nothing is computed again, so what is left still bears the mark of
+    /// what was dropped. Says how many tokens were.
+    pub fn shift(&mut self) -> Result<usize> {
+        if !self.can_shift() {
+            return Err(Error::Usage {
+                problem: format!("a sequence of {} tokens is too short to drop any", self.tokens.len()),
+                hint: format!("it takes {} at least", (KEPT_BLOCKS + 1) * BLOCK),
+            });
+        }
+        let len = self.tokens.len();
+        let half = ((len / BLOCK - KEPT_BLOCKS) / 2).max(1);
+        // Windows may not let so much go at once; one block they always do.
+        let dropped = (2..=half).rev().find(|&n| self.tables.can_shift(len, KEPT_BLOCKS, n)).unwrap_or(1);
+        let shifted = self.tables.shift(&mut self.model.engine().pools, KEPT_BLOCKS, dropped);
+        if let Err(error) = shifted {
+            self.reset();
+            return Err(error);
+        }
+        let kept = KEPT_BLOCKS * BLOCK;
+        let dropped = dropped * BLOCK;
+        self.tokens.drain(kept..kept + dropped);
+        self.known = self.known.min(kept);
+        self.pure = self.pure.min(kept);
+        // Positions come again; their noise must not.
+        self.dropped += dropped;
+        self.sampling_changed = true;
+        match self.run(&[], Phase::Decode, Wanted::None, Work::Forward) {
+            Ok(()) | Err(Error::Stopped) => Ok(dropped),
+            Err(error) => {
+                self.reset();
+                Err(error)
+            }
+        }
     }
 
     /// Keeps as much of the sequence as `tokens` begins with and can be kept, and says how much that is.
     pub fn keep_common_prefix(&mut self, tokens: &[u32]) -> Result<usize> {
         let common = self.tokens.iter().zip(tokens).take_while(|(ours, theirs)| ours == theirs).count();
+        let common = common.min(self.pure);
         if self.can_roll_back(common) {
             self.rollback(common)?;
         } else {
@@ -347,6 +411,7 @@ impl Sequence {
         fork.tables = self.tables.fork(&mut self.model.engine().pools, self.tokens.len());
         fork.tokens.extend_from_slice(&self.tokens);
         fork.sampling.clone_from(&self.sampling);
+        (fork.dropped, fork.pure) = (self.dropped, self.pure);
         Ok(fork)
     }
 

@@ -18,6 +18,11 @@ pub struct Settings {
     pub speculate: Speculate,
     /// Most tokens chosen in one run. Shorter runs show text sooner, longer ones waste less time between them.
     pub longest_chain: usize,
+    /// Whether a full context ends the text, or the oldest tokens are dropped and it goes on: see
+    /// [`Sequence::shift`](crate::Sequence::shift).
+    pub context_shift: bool,
+    /// Control tokens whose names are part of the text, such as the marks around a model's thoughts; others have no text.
+    pub shown_tokens: Vec<u32>,
 }
 
 impl Default for Settings {
@@ -29,6 +34,8 @@ impl Default for Settings {
             stop: Vec::new(),
             speculate: Speculate::Off,
             longest_chain: 64,
+            context_shift: false,
+            shown_tokens: Vec::new(),
         }
     }
 }

@@ -22,7 +22,7 @@ impl Transcript {
     pub(crate) fn new(tokenizer: Tokenizer, settings: &Settings) -> Result<Transcript> {
         Ok(Transcript {
             tokenizer,
-            pieces: Pieces::new(&settings.stop)?,
+            pieces: Pieces::new(&settings.stop, &settings.shown_tokens)?,
             most_tokens: settings.max_tokens.unwrap_or(usize::MAX),
             generated: 0,
             finish: None,

@@ -4,7 +4,7 @@
 
 mod tiny;
 
-use akunu::{FinishReason, Kind, Model, Sampling, Settings};
+use akunu::{Channel, FinishReason, Kind, Model, Sampling, Settings};
 use akunu_format::gguf::{Gguf, Writer};
 use tiny::{FAMILIES, load, options};
 
@@ -13,6 +13,10 @@ const TEMPLATE: &str =
 
 /// The fixture with a chat template.
 fn talkative(name: &str) -> Model {
+    with_template(name, TEMPLATE)
+}
+
+fn with_template(name: &str, template: &str) -> Model {
     let fixture = Gguf::open(tiny::path(name)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.gguf");
@@ -20,7 +24,7 @@ fn talkative(name: &str) -> Model {
     for (key, value) in fixture.metadata().iter() {
         writer.metadata_value(key, value).unwrap();
     }
-    writer.metadata("tokenizer.chat_template", TEMPLATE).unwrap();
+    writer.metadata("tokenizer.chat_template", template).unwrap();
     for tensor in fixture.tensors() {
         writer.tensor(tensor.name, akunu_format::DType::F32, tensor.shape).unwrap();
     }
@@ -113,4 +117,42 @@ fn a_question_that_does_not_fit_leaves_the_conversation_as_it_was() {
 fn a_model_without_a_template_is_refused() {
     let error = load("llama", &options()).chat(&settings()).unwrap_err();
     assert!(error.to_string().contains("no chat template"), "{error}");
+}
+
+/// Opens the thoughts in the prompt, unless it is told that there should be none.
+const THINKING: &str = "{% for m in messages %}{{ bos_token }}{{ m.role }} {{ m.content }}{% endfor %}{{ bos_token }}\
+    assistant {% if enable_thinking is defined and not enable_thinking %}<think></think>{% else %}<think>{% endif %}";
+
+#[test]
+fn thoughts_are_told_from_the_answer_and_kept_apart() {
+    let model = with_template("llama", THINKING);
+    let mut chat = model.chat(&settings()).unwrap();
+    assert!(chat.can_think());
+    // The tiny model never ends its thoughts.
+    let pieces: Vec<_> = chat.ask("hello").unwrap().map(Result::unwrap).collect();
+    assert!(pieces.iter().all(|piece| piece.channel == Channel::Reasoning && !piece.text.is_empty()));
+    let thought: String = pieces.into_iter().map(|piece| piece.text).collect();
+    let message = &chat.messages()[1];
+    assert_eq!(message.reasoning_content.as_deref(), Some(thought.as_str()));
+    chat.reset();
+    chat.set_thinking(Some(false)).unwrap();
+    let mut answer = chat.ask("hello").unwrap();
+    assert!(answer.by_ref().all(|piece| piece.unwrap().channel == Channel::Answer));
+    assert!(answer.reasoning().is_empty() && !answer.text().is_empty());
+    drop(answer);
+    assert_eq!(chat.messages()[1].reasoning_content, None);
+}
+
+#[test]
+fn thinking_is_refused_where_the_model_has_no_choice() {
+    let mut plain = talkative("llama").chat(&settings()).unwrap();
+    assert!(!plain.can_think());
+    let error = plain.set_thinking(Some(true)).unwrap_err();
+    assert!(error.kind() == Kind::Usage && error.to_string().contains("not made to think"), "{error}");
+    plain.set_thinking(Some(false)).unwrap();
+    let always = "{% for m in messages %}{{ m.content }}{% endfor %}<think>{# </think> #}";
+    let mut always = with_template("llama", always).chat(&settings()).unwrap();
+    let error = always.set_thinking(Some(false)).unwrap_err();
+    assert!(error.to_string().contains("always thinks"), "{error}");
+    always.set_thinking(Some(true)).unwrap();
 }

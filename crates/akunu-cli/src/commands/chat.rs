@@ -6,7 +6,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use akunu::hub::Hub;
-use akunu::{Chat, Error, FinishReason, Message, Model, Options, Sampling, Settings, Statistics};
+use akunu::{Channel, Chat, Error, FinishReason, Message, Model, Options, Sampling, Settings, Statistics};
 use anyhow::{Context, Result};
 use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal};
 use serde::Serialize;
@@ -47,6 +47,18 @@ pub struct Arguments {
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
+    /// Have the model think before it answers
+    #[arg(long, conflicts_with = "no_think")]
+    think: bool,
+
+    /// Have the model answer without thinking
+    #[arg(long)]
+    no_think: bool,
+
+    /// Do not show what the model thinks
+    #[arg(long)]
+    hide_thinking: bool,
+
     #[command(flatten)]
     engine: EngineArguments,
 
@@ -66,6 +78,8 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Answer<'a> {
     text: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reasoning: &'a str,
     finish_reason: &'static str,
     #[serde(flatten)]
     timings: Timings,
@@ -76,21 +90,29 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
     let sampling = arguments.sampling.sampling(default_sampling(&model));
     let mut chat = model.chat(&Settings { sampling, ..Settings::default() })?;
+    let asked = [(arguments.think, true), (arguments.no_think, false)];
+    chat.set_thinking(asked.iter().find(|(asked, _)| *asked).map(|(_, thinking)| *thinking))?;
     let Some(prompt) = &arguments.prompt else {
-        return Conversation { chat, last: None, verbose: arguments.verbose }.run(out);
+        let hide_thinking = arguments.hide_thinking;
+        return Conversation { chat, last: None, verbose: arguments.verbose, hide_thinking }.run(out);
     };
     let prompt = match prompt.as_str() {
         "-" => io::read_to_string(io::stdin()).context("standard input is not text")?,
         text => text.to_owned(),
     };
     let shown = if arguments.json { None } else { Some(&mut *out) };
-    let (text, reason, statistics) = answer(&mut chat, &prompt, shown)?;
+    // The answer alone is the result; thoughts are shown beside it, to whoever sits there.
+    let thoughts = !arguments.hide_thinking && !arguments.json && io::stderr().is_terminal();
+    let thoughts = if thoughts { Thoughts::Beside } else { Thoughts::Hidden };
+    let Said { text, reasoning, reason, statistics } = answer(&mut chat, &prompt, shown, thoughts)?;
     let timings = Timings::of(&statistics);
     if arguments.verbose {
         line(&timings.text());
     }
     if arguments.json {
-        output::json(out, &Answer { text: &text, finish_reason: reason_name(reason), timings })?;
+        let reasoning = if arguments.hide_thinking { "" } else { &reasoning };
+        let finish_reason = reason_name(reason);
+        output::json(out, &Answer { text: &text, reasoning, finish_reason, timings })?;
     } else {
         writeln!(out)?;
     }
@@ -108,26 +130,70 @@ fn default_sampling(model: &Model) -> Sampling {
     })
 }
 
+/// Where thoughts are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thoughts {
+    /// Nowhere.
+    Hidden,
+    /// Before the answer.
+    Before,
+    /// On standard error.
+    Beside,
+}
+
+/// What came of a question.
+struct Said {
+    text: String,
+    reasoning: String,
+    reason: Option<FinishReason>,
+    statistics: Statistics,
+}
+
 /// Asks and shows the answer as it comes.
-fn answer(
-    chat: &mut Chat,
-    text: &str,
-    mut out: Option<&mut Out>,
-) -> Result<(String, Option<FinishReason>, Statistics)> {
+fn answer(chat: &mut Chat, text: &str, mut out: Option<&mut Out>, thoughts: Thoughts) -> Result<Said> {
     let mut answer = chat.ask(text)?;
     let _watch = stop::Watch::new(answer.stop_handle());
     let spinner = Spinner::new("reading");
     let read = answer.prefill(|done, total| spinner.set(&format!("reading {done}/{total} tokens")));
-    spinner.clear();
-    read?;
+    read.inspect_err(|_| spinner.clear())?;
+    // Until something is shown.
+    let mut spinner = Some(spinner);
+    let mut thinking = false;
     for piece in &mut answer {
         let piece = piece?;
-        if let Some(out) = &mut out {
-            out.write_all(piece.text.as_bytes())?;
+        let is_thought = piece.channel == Channel::Reasoning;
+        if is_thought && thoughts == Thoughts::Hidden {
+            spinner.iter().for_each(|spinner| spinner.set("thinking"));
+            continue;
+        }
+        if let Some(spinner) = spinner.take() {
+            spinner.clear();
+        }
+        let text = if is_thought { format!("{FAINT}{}{FAINT:#}", piece.text) } else { piece.text };
+        // A line between the last thought and the answer.
+        let gap = if thinking && !is_thought { "\n\n" } else { "" };
+        thinking = is_thought;
+        if thoughts == Thoughts::Beside && (is_thought || !gap.is_empty()) {
+            let beside = if is_thought { &text } else { gap };
+            write!(anstream::stderr(), "{beside}")?;
+        }
+        if let Some(out) = &mut out
+            && !(is_thought && thoughts == Thoughts::Beside)
+        {
+            let gap = if thoughts == Thoughts::Before { gap } else { "" };
+            write!(out, "{gap}{text}")?;
             out.flush()?;
         }
     }
-    Ok((answer.text().to_owned(), answer.finish_reason(), *answer.statistics()))
+    if let Some(spinner) = spinner {
+        spinner.clear();
+    }
+    Ok(Said {
+        text: answer.text().to_owned(),
+        reasoning: answer.reasoning().to_owned(),
+        reason: answer.finish_reason(),
+        statistics: *answer.statistics(),
+    })
 }
 
 /// A conversation with a person, or with lines of standard input.
@@ -136,6 +202,7 @@ struct Conversation {
     /// Figures of the last answer.
     last: Option<Statistics>,
     verbose: bool,
+    hide_thinking: bool,
 }
 
 impl Conversation {
@@ -182,7 +249,8 @@ impl Conversation {
     }
 
     fn ask(&mut self, text: &str, out: &mut Out) -> Result<()> {
-        let (_, reason, statistics) = answer(&mut self.chat, text, Some(out))?;
+        let thoughts = if self.hide_thinking { Thoughts::Hidden } else { Thoughts::Before };
+        let Said { reason, statistics, .. } = answer(&mut self.chat, text, Some(out), thoughts)?;
         writeln!(out)?;
         out.flush()?;
         stop::take();
@@ -240,9 +308,11 @@ fn load(path: &Path) -> Result<Vec<Message>> {
 /// Line editing, with the lines of earlier conversations where they can be kept.
 fn editor() -> Reedline {
     let history = Hub::from_env().ok().and_then(|hub| history(hub.cache().join("chat_history.txt")));
+    // Pasted lines stay together instead of being sent one by one.
+    let editor = Reedline::create().use_bracketed_paste(true);
     match history {
-        Some(history) => Reedline::create().with_history(Box::new(history)),
-        None => Reedline::create(),
+        Some(history) => editor.with_history(Box::new(history)),
+        None => editor,
     }
 }
 

@@ -42,6 +42,10 @@ pub struct Arguments {
     #[arg(long)]
     speculate: bool,
 
+    /// When the context is full, drop the older half of the text (all but its first 64 tokens) and go on
+    #[arg(long)]
+    context_shift: bool,
+
     #[command(flatten)]
     engine: EngineArguments,
 
@@ -132,6 +136,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         max_tokens: Some(arguments.tokens),
         stop: arguments.stop.clone(),
         speculate: if arguments.speculate { Speculate::Auto } else { Speculate::Off },
+        context_shift: arguments.context_shift,
         ..Settings::default()
     };
     let mut generation = model.generate(&prompt, &settings)?;

@@ -27,11 +27,13 @@ mod builtin;
 mod clock;
 mod jinja;
 mod message;
+mod syntax;
 
 pub use builtin::BUILTIN_NAMES;
 pub use clock::DateTime;
 pub use jinja::{ErrorKind, Limits, TemplateError};
 pub use message::{Content, FunctionCall, Message, Part, ToolCall};
+pub use syntax::{Channel, Marks, Splitter, Syntax};
 
 use serde_json::{Map, Value as Json};
 

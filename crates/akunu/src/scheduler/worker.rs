@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use akunu_program::select::select;
+use akunu_program::select::{Scratch, select};
 use akunu_program::{BLOCK, Outputs, StopFlag, Work};
 
 use super::log_probabilities::LogProbabilities;
@@ -234,7 +234,8 @@ impl Worker {
 /// The token the sampler chooses by these logits, and how likely it was.
 fn choose(logits: &[f32], at: &Outcome<'_>) -> Result<Chosen> {
     let position = at.history.len() as u32 - 1;
-    let token = select(&mut logits.to_vec(), at.sampling, at.history, position)
+    let mut scratch = Scratch::new(0, 0);
+    let token = select(&mut logits.to_vec(), at.sampling, at.history, position, &mut scratch)
         .ok_or(akunu_program::Error::NoChoice { position })?;
     let log_probabilities = at.wanted.map(|count| LogProbabilities::new(logits, token, count));
     Ok(Chosen { token, log_probabilities })

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use akunu::{FinishReason, Model, Piece, Settings, Statistics};
+use akunu::{FinishReason, Model, Settings, Statistics};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -110,7 +110,7 @@ pub fn answer(model: &Model, prompt: &str, most_tokens: usize) -> Result<Sample>
 }
 
 /// Takes all pieces, and says when the first came.
-fn first(pieces: &mut impl Iterator<Item = akunu::Result<Piece>>, begin: Instant) -> Result<Duration> {
+fn first<T>(pieces: &mut impl Iterator<Item = akunu::Result<T>>, begin: Instant) -> Result<Duration> {
     let mut came = None;
     for piece in pieces {
         piece?;

@@ -39,9 +39,15 @@ fn load(changes: &Changes<'_>, options: &Options) -> akunu::Result<Model> {
     for (key, value) in fixture.metadata().iter().filter(|(key, _)| !changed.contains(key)) {
         writer.metadata_value(key, value).unwrap();
     }
-    changes.counts.iter().for_each(|(key, count)| drop(writer.metadata(key, count).unwrap()));
-    changes.numbers.iter().for_each(|(key, number)| drop(writer.metadata(key, number).unwrap()));
-    changes.texts.iter().for_each(|(key, text)| drop(writer.metadata(key, *text).unwrap()));
+    for (key, count) in changes.counts {
+        writer.metadata(key, count).unwrap();
+    }
+    for (key, number) in changes.numbers {
+        writer.metadata(key, number).unwrap();
+    }
+    for (key, text) in changes.texts {
+        writer.metadata(key, *text).unwrap();
+    }
     let mut tensors: Vec<(String, Vec<usize>, Vec<f32>)> = fixture
         .tensors()
         .filter(|tensor| changes.without_tensor != Some(tensor.name))

@@ -15,6 +15,10 @@ pub struct Config {
     pub default_max_tokens: usize,
     /// Requests a client may make in a minute; 0 for any number.
     pub rate_limit: u32,
+    /// Most connections at the same time; others wait until one closes.
+    pub connections: usize,
+    /// How long a client may take to send the head of a request.
+    pub head_timeout: Duration,
     /// Largest body of a request, in bytes.
     pub body_limit: usize,
     /// How long a client may take to send its request's body.
@@ -44,6 +48,8 @@ impl Default for Config {
             strict_models: false,
             default_max_tokens: 2048,
             rate_limit: 0,
+            connections: 512,
+            head_timeout: Duration::from_secs(30),
             body_limit: 32 << 20,
             body_timeout: Duration::from_secs(60),
             shutdown_grace: Duration::from_secs(30),

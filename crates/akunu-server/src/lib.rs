@@ -15,7 +15,7 @@
 //! let server = Server::new(Config::default());
 //! server.add("my-model", Scheduler::new(model, &Limits::default())?, None)?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! server.run(listener, std::future::pending()).await?;
+//! server.run(listener, std::future::pending()).await;
 //! # Ok(())
 //! # }
 //! ```
@@ -27,6 +27,7 @@ mod config;
 mod error;
 mod fields;
 mod guard;
+mod listen;
 mod log;
 mod metrics;
 mod models;
@@ -34,9 +35,7 @@ mod ollama;
 mod openai;
 mod status;
 
-use std::future::{Future, IntoFuture};
-use std::io;
-use std::net::SocketAddr;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +43,6 @@ use akunu::scheduler::Scheduler;
 use akunu_text::chat::ChatTemplate;
 use app::App;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 pub use config::{Config, Log};
 
@@ -66,32 +64,17 @@ impl Server {
     }
 
     /// Answers until `stop` comes. Answers that are under way then have the configured time to finish, and are ended after it.
-    pub async fn run(
-        self,
-        listener: TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<()> {
+    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let Server(app) = self;
-        let grace = app.config.shutdown_grace;
-        let service = app.router().into_make_service_with_connect_info::<SocketAddr>();
-        let (stopping, mut stopped) = watch::channel(false);
-        let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
-            stop.await;
-            // The other end waits as long as this runs.
-            let _ = stopping.send(true);
-        });
-        let mut serving = std::pin::pin!(serving.into_future());
-        tokio::select! {
-            ended = &mut serving => return ended,
-            _ = stopped.wait_for(|stopped| *stopped) => {}
-        }
-        if let Ok(ended) = tokio::time::timeout(grace, &mut serving).await {
-            return ended;
+        let open = listen::accept(listener, app.router(), &app.config, stop).await;
+        let mut closed = std::pin::pin!(open.shutdown());
+        if tokio::time::timeout(app.config.shutdown_grace, &mut closed).await.is_ok() {
+            return;
         }
         for served in app.models.all() {
             served.scheduler.abort();
         }
         // What does not close by then has no one at its other end.
-        tokio::time::timeout(LAST_MOMENT, serving).await.unwrap_or(Ok(()))
+        let _ = tokio::time::timeout(LAST_MOMENT, closed).await;
     }
 }

@@ -102,6 +102,23 @@ fn a_full_queue_is_refused_with_a_time_to_come_back() {
 }
 
 #[test]
+fn connections_beyond_the_limit_wait_and_silent_ones_are_closed() {
+    let config = Config { connections: 2, head_timeout: Duration::from_millis(500), ..Config::default() };
+    let server = serve(config, vec![("tiny", tiny("llama", 2, &Limits::default()))]);
+    let silent: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.write_all(b"GET /health HTTP/1.1\r\nhost:").unwrap();
+            stream
+        })
+        .collect();
+    let begin = Instant::now();
+    assert_eq!(server.get("/health").status, 200);
+    assert!(begin.elapsed() > Duration::from_millis(300), "it did not wait for a place");
+    drop(silent);
+}
+
+#[test]
 fn two_hundred_connections_are_all_answered() {
     let config = Config { shutdown_grace: Duration::ZERO, ..Config::default() };
     let limits = Limits { queue: 200, ..Limits::default() };

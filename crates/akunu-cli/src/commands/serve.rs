@@ -96,6 +96,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     rate_limit: u32,
 
+    /// Connections at the same time; others wait until one closes
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive())]
+    max_connections: u32,
+
     /// Largest body of a request, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = positive())]
     max_body: u32,
@@ -135,6 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         strict_models: arguments.strict_models,
         default_max_tokens: arguments.default_max_tokens,
         rate_limit: arguments.rate_limit,
+        connections: arguments.max_connections as usize,
         body_limit: (arguments.max_body as usize) << 20,
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
         log: match arguments.log {
@@ -160,7 +165,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             tokio::time::sleep(POLL).await;
         }
         line("stopping");
-    }))?;
+    }));
     Ok(())
 }
 

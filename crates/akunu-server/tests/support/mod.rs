@@ -52,7 +52,7 @@ pub fn start(server: Server) -> Running {
         let stopped = async {
             let _ = stopped.await;
         };
-        runtime.block_on(server.run(listener, stopped)).unwrap();
+        runtime.block_on(server.run(listener, stopped));
     });
     Running { address, stop: Some(stop), thread: Some(thread) }
 }

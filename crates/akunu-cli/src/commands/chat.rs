@@ -155,9 +155,12 @@ fn answer(chat: &mut Chat, text: &str, mut out: Option<&mut Out>, thoughts: Thou
     let _watch = stop::Watch::new(answer.stop_handle());
     let spinner = Spinner::new("reading");
     let read = answer.prefill(|done, total| spinner.set(&format!("reading {done}/{total} tokens")));
-    read.inspect_err(|_| spinner.clear())?;
     // Until something is shown.
     let mut spinner = Some(spinner);
+    if let Err(error) = read {
+        spinner.into_iter().for_each(Spinner::clear);
+        return Err(error.into());
+    }
     let mut thinking = false;
     for piece in &mut answer {
         let piece = piece?;

@@ -107,7 +107,7 @@ fn total<S: Simd>(sums: &[S::F]) -> f32 {
 fn int8(isa: Isa, pool: &Pool, rate: &dyn Fn(usize, Duration) -> f64) -> Option<f64> {
     let (time, products) = match isa {
         // SAFETY: the backend refuses instruction sets the processor lacks.
-        Isa::Avx512 => (fastest(pool, |_| unsafe { x86::dots_512() }), MANY * 64),
+        Isa::Avx512 | Isa::Amx => (fastest(pool, |_| unsafe { x86::dots_512() }), MANY * 64),
         // SAFETY: as above.
         Isa::Avx2 => (fastest(pool, |_| unsafe { x86::dots_256() }), FEW * 32),
         Isa::Portable | Isa::Neon => return None,

@@ -1,5 +1,6 @@
 //! The executable: batches in, logits or tokens out, the workers walking the step list together in between.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,6 +10,7 @@ use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
 
 use crate::Isa;
+use crate::kernels::amx;
 use crate::kernels::rows::Argmax;
 use crate::kv::{CpuKv, padded};
 use crate::lower::{Lowered, lower};
@@ -77,6 +79,8 @@ pub(crate) struct Scratch {
     pub(crate) states: Shared,
     /// `[query]`: what it sees of a block.
     pub(crate) visible: Shared,
+    /// For products of tiles, where there are such.
+    pub(crate) tiles: Option<amx::Scratch>,
 }
 
 /// What a run works on.
@@ -86,6 +90,12 @@ pub(crate) struct State {
     pub(crate) outputs: Vec<u32>,
     /// Rows that attend together: single decode rows, up to [`ROWS_TOGETHER`] consecutive prompt rows.
     pub(crate) blocks: Vec<RowBlock>,
+    /// Whether products take prompt rows in tiles.
+    tiled: bool,
+    /// The blocks of [`amx::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
+    pub(crate) prompt_blocks: Vec<u32>,
+    /// All other rows.
+    pub(crate) plain_rows: Vec<Range<usize>>,
     /// Whether every worker does all row steps on its own copies.
     pub(crate) redundant: bool,
     /// Whether attention writes the keys and values of the rows itself.
@@ -128,6 +138,7 @@ impl CpuExecutable {
             queries: Shared::new(4 * largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim))),
             states: Shared::new(4 * largest(&|a| state(a) * parts.max(ROWS_TOGETHER))),
             visible: Shared::new(2 * largest(&|a| ROWS_TOGETHER * a.sharing)),
+            tiles: (isa == Isa::Amx).then(amx::Scratch::new),
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
@@ -152,6 +163,9 @@ impl CpuExecutable {
                 rows: Vec::with_capacity(rows),
                 outputs: Vec::with_capacity(limits.outputs as usize),
                 blocks: Vec::with_capacity(rows),
+                tiled: isa == Isa::Amx,
+                prompt_blocks: Vec::with_capacity(rows),
+                plain_rows: Vec::with_capacity(rows),
                 redundant: false,
                 writes_late: false,
                 select: SelectScratch::new(vocabulary, limits.context as usize),
@@ -290,7 +304,21 @@ impl State {
                 first += rows;
             }
         }
-        self.redundant = self.rows.len() <= FEW_ROWS;
+        self.prompt_blocks.clear();
+        self.plain_rows.clear();
+        for (i, row) in self.rows.iter().enumerate() {
+            if self.tiled && row.phase == Phase::Prompt {
+                let block = (i / amx::TILE_ROWS) as u32;
+                if self.prompt_blocks.last() != Some(&block) {
+                    self.prompt_blocks.push(block);
+                }
+            } else if let Some(rows) = self.plain_rows.last_mut().filter(|rows| rows.end == i) {
+                rows.end += 1;
+            } else {
+                self.plain_rows.push(i..i + 1);
+            }
+        }
+        self.redundant = self.rows.len() <= FEW_ROWS && self.prompt_blocks.is_empty();
         // A row that nobody else in the batch can see may be written by whoever attends to its position.
         let decode = |s: &akunu_program::Span| s.rows == 1 && s.phase == Phase::Decode;
         let apart = |i: usize| batch.spans[..i].iter().all(|s| s.slot != batch.spans[i].slot);

@@ -17,13 +17,15 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// AVX-512 as above, and AMX tiles of bf16 for prompts.
+    Amx,
     /// ARM64 with the dot product instructions.
     Neon,
 }
 
 impl Isa {
     /// All of them, the widest last.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// The name `AKUNU_ISA` takes.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
         }
     }
@@ -54,6 +57,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Isa::Avx512.is_available() && crate::kernels::amx::is_available(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
             #[allow(unreachable_patterns)]
@@ -96,7 +101,7 @@ impl Isa {
             Isa::Avx2 => unsafe { crate::simd::avx2::launch(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Isa::Avx512 => unsafe { crate::simd::avx512::launch(kernel) },
+            Isa::Avx512 | Isa::Amx => unsafe { crate::simd::avx512::launch(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             Isa::Neon => unsafe { crate::simd::neon::launch(kernel) },

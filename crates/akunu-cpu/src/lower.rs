@@ -8,11 +8,12 @@ use akunu_program::program::{Domain, Expert, Op, Part, Program, Slice, ValueId};
 use akunu_program::{Error, Result};
 
 use crate::Isa;
+use crate::kernels::amx::{self, TILE_ROWS, tile_product_fn};
 use crate::kernels::product::{Group, product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
-use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then};
+use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then, Tiled};
 use crate::weights::CpuWeights;
 
 /// A lowered program.
@@ -38,6 +39,7 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
         steps: Vec::new(),
         values: HashMap::new(),
         quantized: HashMap::new(),
+        split: HashMap::new(),
     };
     let mut at = 0;
     while let Some(op) = program.body.get(at) {
@@ -59,7 +61,17 @@ struct Lowering<'a> {
     steps: Vec<Step>,
     values: HashMap<ValueId, BufferId>,
     /// The same values as integers.
-    quantized: HashMap<ValueId, BufferId>,
+    quantized: HashMap<ValueId, Quantized>,
+    /// The same values as tiles.
+    split: HashMap<ValueId, BufferId>,
+}
+
+/// A value as integers.
+#[derive(Clone, Copy)]
+struct Quantized {
+    groups: BufferId,
+    /// Which step makes them.
+    step: usize,
 }
 
 impl Lowering<'_> {
@@ -134,26 +146,47 @@ impl Lowering<'_> {
         buffer
     }
 
-    /// The value in the form that products with this matrix read.
-    fn input(&mut self, x: ValueId, form: Form) -> Result<BufferId> {
+    /// The value in the form that products with this matrix read; of `all` rows, or only of those that are not in tiles.
+    fn input(&mut self, x: ValueId, form: Form, all: bool) -> Result<BufferId> {
         let floats = self.read(x)?;
         if !matches!(form, Form::Int { .. }) {
             return Ok(floats);
         }
-        if let Some(&groups) = self.quantized.get(&x) {
+        if let Some(&Quantized { groups, step }) = self.quantized.get(&x) {
             self.plan.read(groups);
+            if let Some(Step::Quantize { all: made, .. }) = self.steps.get_mut(step) {
+                *made |= all;
+            }
             return Ok(groups);
         }
         let value = self.program.value(x);
-        let groups = self.quantize(floats, value.domain, value.width);
-        self.quantized.insert(x, groups);
+        let step = self.steps.len();
+        let groups = self.quantize(floats, value.domain, value.width, all);
+        self.quantized.insert(x, Quantized { groups, step });
         Ok(groups)
     }
 
-    fn quantize(&mut self, x: BufferId, domain: Domain, width: usize) -> BufferId {
+    fn quantize(&mut self, x: BufferId, domain: Domain, width: usize, all: bool) -> BufferId {
         let out = self.plan.add(domain, width / TILE * size_of::<Group>(), true);
-        self.steps.push(Step::Quantize { x, out });
+        self.steps.push(Step::Quantize { x, out, all });
         out
+    }
+
+    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them.
+    fn tiles(&mut self, x: ValueId) -> Result<Option<BufferId>> {
+        let value = self.program.value(x);
+        if self.isa != Isa::Amx || value.domain != Domain::Tokens {
+            return Ok(None);
+        }
+        let floats = self.read(x)?;
+        if let Some(&tiles) = self.split.get(&x) {
+            self.plan.read(tiles);
+            return Ok(Some(tiles));
+        }
+        let out = self.plan.add_blocks(value.domain, amx::row_bytes(value.width), TILE_ROWS);
+        self.steps.push(Step::Split { x: floats, out });
+        self.split.insert(x, out);
+        Ok(Some(out))
     }
 
     fn wide(&mut self, step: Step) {
@@ -164,7 +197,9 @@ impl Lowering<'_> {
     fn linear(&mut self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
-        let inputs = matrices.iter().map(|m| self.input(x, m.form)).collect::<Result<Vec<_>>>()?;
+        let tiles = self.tiles(x)?;
+        let all = tiles.is_none();
+        let inputs = matrices.iter().map(|m| self.input(x, m.form, all)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
         let mut same_share = false;
@@ -202,6 +237,7 @@ impl Lowering<'_> {
                 x,
                 out,
                 product: product_fn(self.isa, matrix.form),
+                tiled: tiles.map(|x| Tiled { x, product: tile_product_fn(matrix.form) }),
                 panels,
             })
             .collect();
@@ -259,7 +295,7 @@ impl Lowering<'_> {
                 return Err(unsupported("experts that are stored in different ways"));
             }
         }
-        let x = [self.input(x, gate_form)?, self.input(x, up_form)?];
+        let x = [self.input(x, gate_form, true)?, self.input(x, up_form, true)?];
         let routes = self.read(routes)?;
         let buffer = |plan: &mut Plan, width: usize| {
             plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
@@ -279,7 +315,7 @@ impl Lowering<'_> {
         self.plan.read(activated);
         self.plan.read(routes);
         let down_x = if matches!(down_form, Form::Int { .. }) {
-            self.quantize(activated, Domain::Tokens, chosen * inner)
+            self.quantize(activated, Domain::Tokens, chosen * inner, true)
         } else {
             activated
         };

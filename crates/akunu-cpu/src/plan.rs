@@ -22,6 +22,8 @@ pub(crate) struct Buffer {
     pub(crate) row_bytes: usize,
     /// Whether each worker has a copy of its own in redundant runs.
     pub(crate) private: bool,
+    /// There is room for a multiple of so many rows.
+    multiple: usize,
     /// Bytes from the start of the arena.
     pub(crate) offset: usize,
     first: usize,
@@ -39,8 +41,23 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn add(&mut self, domain: Domain, row_bytes: usize, private: bool) -> BufferId {
         let epoch = self.epoch;
-        self.buffers.push(Buffer { domain, row_bytes, private, offset: 0, first: epoch, last: epoch });
+        self.buffers.push(Buffer {
+            domain,
+            row_bytes,
+            private,
+            multiple: 1,
+            offset: 0,
+            first: epoch,
+            last: epoch,
+        });
         BufferId(self.buffers.len() - 1)
+    }
+
+    /// A shared buffer with room for whole blocks of so many rows.
+    pub(crate) fn add_blocks(&mut self, domain: Domain, row_bytes: usize, multiple: usize) -> BufferId {
+        let id = self.add(domain, row_bytes, false);
+        self.buffers[id.0].multiple = multiple;
+        id
     }
 
     /// The buffer is read in the current epoch.
@@ -67,6 +84,7 @@ impl Plan {
                 Domain::Outputs => outputs,
             };
             let rows = if buffer.private { rows.max(workers * FEW_ROWS) } else { rows };
+            let rows = rows.next_multiple_of(buffer.multiple);
             let bytes = (rows * buffer.row_bytes).next_multiple_of(ALIGN);
             placed.retain(|p| p.2 >= buffer.first);
             placed.sort_unstable();

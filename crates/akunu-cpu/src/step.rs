@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use akunu_program::program::{Activation, CacheLayer, Expert, NormKind, Slice};
 
+use crate::kernels::amx::TileProductFn;
 use crate::kernels::product::ProductFn;
 use crate::plan::BufferId;
 
@@ -21,8 +22,10 @@ pub(crate) enum Step {
     Gate { gate: BufferId, up: BufferId, activation: Activation, out: BufferId },
     /// Row step: `out = x`, scaled and capped; where the products could not do it.
     Cap { x: BufferId, scale: f32, cap: Option<f32>, out: BufferId },
-    /// Row step: floats to groups.
-    Quantize { x: BufferId, out: BufferId },
+    /// Row step: floats to groups; prompt rows are left out unless `all`.
+    Quantize { x: BufferId, out: BufferId, all: bool },
+    /// Row step: floats of prompt rows to tiles.
+    Split { x: BufferId, out: BufferId },
     /// Row step: rotates queries and keys; writes keys and values to the cache unless [`Step::Attend`] does.
     Rotate(Rotation),
     /// Row step: joins what attention found in parts of the context.
@@ -49,8 +52,18 @@ pub(crate) struct LinearPart {
     pub(crate) x: BufferId,
     pub(crate) out: BufferId,
     pub(crate) product: ProductFn,
+    /// How prompt rows are multiplied, where it is in another way.
+    pub(crate) tiled: Option<Tiled>,
     /// The panels of each worker.
     pub(crate) panels: Vec<Range<usize>>,
+}
+
+/// The product of rows in tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiled {
+    /// As [`Step::Split`] writes it.
+    pub(crate) x: BufferId,
+    pub(crate) product: TileProductFn,
 }
 
 /// What a worker does with the columns it has just computed.

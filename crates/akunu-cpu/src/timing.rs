@@ -59,6 +59,7 @@ impl Step {
             Step::Gate { .. } => "gate",
             Step::Cap { .. } => "cap",
             Step::Quantize { .. } => "quantize",
+            Step::Split { .. } => "split",
             Step::Rotate(_) => "rotate",
             Step::Merge { .. } => "merge",
             Step::Route { .. } => "route",

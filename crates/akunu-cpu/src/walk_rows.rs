@@ -3,6 +3,7 @@
 use akunu_program::Phase;
 
 use crate::exec::{Machine, PART, State};
+use crate::kernels::amx;
 use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
@@ -78,8 +79,16 @@ impl<'a> RowView<'a> {
                 out.copy_from_slice(self.read(*x));
                 isa.run(Cap { x: out, scale: *scale, cap: *cap });
             }
-            Step::Quantize { x, out } => {
+            Step::Quantize { x, out, all } => {
+                if !all && self.is_tiled() {
+                    return;
+                }
                 isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
+            }
+            Step::Split { x, out } => {
+                if self.is_tiled() {
+                    self.split(self.read(*x), *out);
+                }
             }
             Step::Rotate(rotation) => self.rotate(rotation),
             Step::Merge { attention } => self.merge(attention),
@@ -97,6 +106,22 @@ impl<'a> RowView<'a> {
                 unreachable!("wide steps are not done by rows")
             }
         }
+    }
+
+    /// Whether products take the row in tiles.
+    fn is_tiled(&self) -> bool {
+        self.machine.isa == crate::Isa::Amx && self.state.rows[self.row].phase == Phase::Prompt
+    }
+
+    /// Writes the row's lines in the tiles of its block.
+    fn split(&self, x: &[f32], out: BufferId) {
+        let buffer = &self.machine.lowered.buffers[out.0];
+        let (block, line) = (self.row / amx::TILE_ROWS, self.row % amx::TILE_ROWS);
+        let bytes = amx::TILE_ROWS * buffer.row_bytes;
+        let start: *mut u8 = self.machine.arena.start_of(buffer.offset + block * bytes, bytes);
+        // SAFETY: the tiles of the block are within the buffer, and only the worker that has the row touches its lines.
+        // Tiles are used only where the processor has them.
+        unsafe { amx::Split { x, out: start.add(64 * line) }.run() };
     }
 
     fn rotate(&self, r: &Rotation) {

@@ -6,6 +6,7 @@ use akunu_program::program::Slice;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
+use crate::kernels::amx::{self, TileProduct};
 use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Cap, Gate};
@@ -50,6 +51,7 @@ impl Machine {
             | Step::Gate { out, .. }
             | Step::Cap { out, .. }
             | Step::Quantize { out, .. }
+            | Step::Split { out, .. }
             | Step::Route { out, .. }
             | Step::Gather { out, .. }
             | Step::Rotate(Rotation { q_out: out, .. })
@@ -101,26 +103,46 @@ impl Machine {
         }
         for part in parts {
             let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
-            // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
-            let x = unsafe {
-                match matrix.form {
-                    Form::Int { .. } => {
-                        Input::Groups(self.view(state, part.x, worker, count * (matrix.cols / TILE)))
-                    }
-                    Form::F32 | Form::F16 | Form::Bf16 => {
-                        Input::Floats(self.view(state, part.x, worker, count * matrix.cols))
-                    }
-                }
-            };
-            (part.product)(&Product {
+            let product = |rows: Range<usize>, x| Product {
                 matrix,
                 panels: part.panels[worker].clone(),
                 slice: part.weight.first..part.weight.first + part.weight.rows,
-                count,
+                count: rows.len(),
                 x,
-                out: self.columns(part.out, 0, count),
+                out: self.columns(part.out, rows.start, rows.len()),
                 bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
-            });
+            };
+            let all = [0..count];
+            let mut plain: &[Range<usize>] = &all;
+            if let (Some(tiled), Some(scratch)) = (part.tiled, &self.scratch[worker].tiles) {
+                if !state.prompt_blocks.is_empty() {
+                    let rows = count.next_multiple_of(amx::TILE_ROWS);
+                    let bytes = self.lowered.buffers[tiled.x.0].row_bytes;
+                    // SAFETY: prompt rows were split before the last barrier; lines of other rows may be anything.
+                    let tiles = unsafe { self.view(state, tiled.x, worker, rows * bytes) };
+                    let product = product(0..count, Input::Floats(&[]));
+                    (tiled.product)(&TileProduct { product, tiles, blocks: &state.prompt_blocks, scratch });
+                }
+                // After the tiles, whose blocks may have other rows in them.
+                plain = &state.plain_rows;
+            }
+            for rows in plain {
+                // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
+                let x = unsafe {
+                    match matrix.form {
+                        Form::Int { .. } => {
+                            let tiles = matrix.cols / TILE;
+                            let groups = self.view(state, part.x, worker, rows.end * tiles);
+                            Input::Groups(&groups[rows.start * tiles..])
+                        }
+                        Form::F32 | Form::F16 | Form::Bf16 => {
+                            let floats = self.view(state, part.x, worker, rows.end * matrix.cols);
+                            Input::Floats(&floats[rows.start * matrix.cols..])
+                        }
+                    }
+                };
+                (part.product)(&product(rows.clone(), x));
+            }
         }
         let columns = columns_of(first.weight, &first.panels[worker]);
         for row in 0..count {

@@ -105,7 +105,7 @@ macro_rules! product {
         match $isa {
             Isa::Portable => |p: &Product<'_>| Isa::Portable.run(<$kernel>::new(p)),
             Isa::Avx2 => |p: &Product<'_>| Isa::Avx2.run(<$kernel>::new(p)),
-            Isa::Avx512 => |p: &Product<'_>| Isa::Avx512.run(<$kernel>::new(p)),
+            Isa::Avx512 | Isa::Amx => |p: &Product<'_>| Isa::Avx512.run(<$kernel>::new(p)),
             Isa::Neon => |p: &Product<'_>| Isa::Neon.run(<$kernel>::new(p)),
         }
     }};

@@ -1,0 +1,77 @@
+//! Floats to split bf16.
+
+use std::arch::x86_64::*;
+
+use crate::pack::TILE;
+use crate::simd::LANES;
+
+use super::{SPLIT_BYTES, TILE_BYTES};
+
+/// Half a unit in the last place of bf16, as bits of an `f32`: added, it makes cutting off a rounding.
+const HALF: i32 = 0x8000;
+
+/// Splits one row of activations.
+pub(crate) struct Split<'a> {
+    pub(crate) x: &'a [f32],
+    /// The row's line in its block's first tile.
+    pub(crate) out: *mut u8,
+}
+
+impl Split<'_> {
+    /// # Safety
+    /// The processor has AVX-512 F, and nobody else touches the row's lines.
+    #[target_feature(enable = "avx512f")]
+    pub(crate) unsafe fn run(self) {
+        for (tile, x) in self.x.chunks(TILE).enumerate() {
+            let mut last = [0.0; TILE];
+            let x = x.first_chunk().unwrap_or_else(|| {
+                last[..x.len()].copy_from_slice(x);
+                &last
+            });
+            for (half, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
+                // SAFETY: the vector is read from an array of its size; the row has lines in as many tiles as it needs.
+                unsafe {
+                    let x = _mm512_loadu_ps(x.as_ptr());
+                    let high = high_part(x);
+                    let low = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
+                    let to = self.out.add(tile * SPLIT_BYTES + half * size_of::<__m256i>());
+                    _mm256_storeu_si256(to.cast(), upper_halves(high));
+                    _mm256_storeu_si256(to.add(TILE_BYTES).cast(), upper_halves(high_part(low)));
+                }
+            }
+        }
+    }
+}
+
+/// The numbers rounded to bf16, as bits of `f32`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn high_part(x: __m512) -> __m512i {
+    let rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(HALF));
+    _mm512_and_si512(rounded, _mm512_set1_epi32(!0xffff))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn upper_halves(x: __m512i) -> __m256i {
+    _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(x))
+}
+
+/// Sixteen rows' numbers of two columns, split: words of the first column's number in the lower half and the second's in
+/// the upper one; high parts, then low parts.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn split_pair(x: __m512, y: __m512) -> [__m512i; 2] {
+    let (xh, yh) = (high_part(x), high_part(y));
+    let xl = _mm512_sub_ps(x, _mm512_castsi512_ps(xh));
+    let yl = _mm512_sub_ps(y, _mm512_castsi512_ps(yh));
+    let round = |low: __m512| _mm512_add_epi32(_mm512_castps_si512(low), _mm512_set1_epi32(HALF));
+    [join(xh, yh), join(round(xl), round(yl))]
+}
+
+/// The upper halves of both, the first one's below.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn join(x: __m512i, y: __m512i) -> __m512i {
+    _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(x), y)
+}

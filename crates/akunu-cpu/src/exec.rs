@@ -27,7 +27,7 @@ use crate::weights::CpuWeights;
 /// parts, whose borders are absolute positions.
 pub(crate) const PART: usize = 256;
 
-/// Consecutive rows of a prompt that go over the context together.
+/// Consecutive rows of a prompt that go over the context together, unless in tiles.
 pub(crate) const ROWS_TOGETHER: usize = 8;
 
 /// Stands for "no token" in the workers' argmax results.
@@ -81,6 +81,8 @@ pub(crate) struct Scratch {
     pub(crate) visible: Shared,
     /// For products of tiles, where there are such.
     pub(crate) tiles: Option<amx::Scratch>,
+    /// For attention of tiles, where there are such.
+    pub(crate) attention_tiles: Option<amx::AttentionScratch>,
 }
 
 /// What a run works on.
@@ -88,8 +90,10 @@ pub(crate) struct State {
     pub(crate) slots: Slots,
     pub(crate) rows: Vec<Row>,
     pub(crate) outputs: Vec<u32>,
-    /// Rows that attend together: single decode rows, up to [`ROWS_TOGETHER`] consecutive prompt rows.
+    /// Rows that attend together: single decode rows, or consecutive prompt rows.
     pub(crate) blocks: Vec<RowBlock>,
+    /// How many consecutive prompt rows attend together at most.
+    together: usize,
     /// Whether products take prompt rows in tiles.
     tiled: bool,
     /// The blocks of [`amx::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
@@ -134,11 +138,16 @@ impl CpuExecutable {
         let parts = limits.context as usize / PART + 2;
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
+        let tiled = isa == Isa::Amx;
+        let sharing = largest(&|a| a.sharing).max(1);
+        let together = if tiled { (amx::QUERIES_TOGETHER / sharing).max(1) } else { ROWS_TOGETHER };
         let scratch = || Scratch {
             queries: Shared::new(4 * largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim))),
             states: Shared::new(4 * largest(&|a| state(a) * parts.max(ROWS_TOGETHER))),
-            visible: Shared::new(2 * largest(&|a| ROWS_TOGETHER * a.sharing)),
-            tiles: (isa == Isa::Amx).then(amx::Scratch::new),
+            visible: Shared::new(2 * together * sharing),
+            tiles: tiled.then(amx::Scratch::new),
+            attention_tiles: tiled
+                .then(|| amx::AttentionScratch::new(together * sharing, largest(&|a| padded(a.head_dim)))),
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
@@ -163,7 +172,8 @@ impl CpuExecutable {
                 rows: Vec::with_capacity(rows),
                 outputs: Vec::with_capacity(limits.outputs as usize),
                 blocks: Vec::with_capacity(rows),
-                tiled: isa == Isa::Amx,
+                together,
+                tiled,
                 prompt_blocks: Vec::with_capacity(rows),
                 plain_rows: Vec::with_capacity(rows),
                 redundant: false,
@@ -296,7 +306,7 @@ impl State {
         for span in batch.spans {
             let (end, together) = match span.phase {
                 Phase::Decode => (first + span.rows as usize, 1),
-                Phase::Prompt => (first + span.rows as usize, ROWS_TOGETHER),
+                Phase::Prompt => (first + span.rows as usize, self.together),
             };
             while first < end {
                 let rows = together.min(end - first);

@@ -33,6 +33,7 @@ mod simd;
 mod step;
 mod timing;
 mod walk_rows;
+mod walk_tiles;
 mod walk_wide;
 mod weights;
 

@@ -6,7 +6,6 @@ use akunu_program::program::Slice;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
-use crate::kernels::amx::{self, TileProduct};
 use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Cap, Gate};
@@ -88,7 +87,7 @@ impl Machine {
     /// # Safety
     /// No other worker touches these columns in this step.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn cut(&self, id: BufferId, row: usize, columns: &Range<usize>) -> &mut [f32] {
+    pub(crate) unsafe fn cut(&self, id: BufferId, row: usize, columns: &Range<usize>) -> &mut [f32] {
         let buffer = &self.lowered.buffers[id.0];
         let offset = buffer.offset + row * buffer.row_bytes + columns.start * size_of::<f32>();
         // SAFETY: the caller's promise.
@@ -112,17 +111,10 @@ impl Machine {
                 out: self.columns(part.out, rows.start, rows.len()),
                 bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
             };
-            let all = [0..count];
-            let mut plain: &[Range<usize>] = &all;
+            let all = 0..count;
+            let mut plain = std::slice::from_ref(&all);
             if let (Some(tiled), Some(scratch)) = (part.tiled, &self.scratch[worker].tiles) {
-                if !state.prompt_blocks.is_empty() {
-                    let rows = count.next_multiple_of(amx::TILE_ROWS);
-                    let bytes = self.lowered.buffers[tiled.x.0].row_bytes;
-                    // SAFETY: prompt rows were split before the last barrier; lines of other rows may be anything.
-                    let tiles = unsafe { self.view(state, tiled.x, worker, rows * bytes) };
-                    let product = product(0..count, Input::Floats(&[]));
-                    (tiled.product)(&TileProduct { product, tiles, blocks: &state.prompt_blocks, scratch });
-                }
+                self.multiply_tiles(tiled, state, product(0..count, Input::Floats(&[])), scratch);
                 // After the tiles, whose blocks may have other rows in them.
                 plain = &state.plain_rows;
             }
@@ -190,7 +182,10 @@ impl Machine {
                 match block.phase {
                     Phase::Prompt => {
                         if mine() {
-                            self.attend_prompt(a, state, worker, *block, head);
+                            match &self.scratch[worker].attention_tiles {
+                                Some(scratch) => self.attend_tiles(a, state, worker, *block, head, scratch),
+                                None => self.attend_prompt(a, state, worker, *block, head),
+                            }
                         }
                     }
                     Phase::Decode if state.redundant => {
@@ -239,6 +234,28 @@ impl Machine {
         queries
     }
 
+    /// What each query of some rows sees of the block that begins at `base`: the first position, and the one after the last.
+    pub(crate) fn visible(
+        &self,
+        a: &Attention,
+        state: &State,
+        worker: usize,
+        rows: RowBlock,
+        base: usize,
+        positions: &Range<usize>,
+    ) -> &[[u8; 2]] {
+        // SAFETY: the worker's own scratch.
+        let visible: &mut [[u8; 2]] =
+            unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
+        for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
+            let (begin, end) = a.range(state.rows[rows.first + i].position as usize);
+            let (begin, end) = (begin.max(positions.start), end.min(positions.end));
+            let inside = |p: usize| p.saturating_sub(base).min(BLOCK) as u8;
+            visible.fill([inside(begin), inside(end)]);
+        }
+        visible
+    }
+
     /// Attends over some blocks of the context. `range(row)` is what each row sees.
     #[allow(clippy::too_many_arguments)]
     fn attend_blocks(
@@ -254,17 +271,9 @@ impl Machine {
     ) {
         let slot = state.rows[rows.first].slot;
         states.chunks_exact_mut(a.state_len()).for_each(clear);
-        // SAFETY: the worker's own scratch.
-        let visible: &mut [[u8; 2]] =
-            unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
         for block in positions.start / BLOCK..=(positions.end - 1) / BLOCK {
             let base = block * BLOCK;
-            for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
-                let (begin, end) = a.range(state.rows[rows.first + i].position as usize);
-                let (begin, end) = (begin.max(positions.start), end.min(positions.end));
-                let inside = |p: usize| p.saturating_sub(base).min(BLOCK) as u8;
-                visible.fill([inside(begin), inside(end)]);
-            }
+            let visible = self.visible(a, state, worker, rows, base, &positions);
             let number = state.slots.block(slot, a.cache.group, base);
             // SAFETY: what the rows see was written before the last barrier, or by this worker.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };

@@ -1,5 +1,6 @@
 //! Processors without AMX: it is never available, so nothing here is ever called.
 
+use crate::kernels::cache::Tile;
 use crate::kernels::product::Product;
 use crate::pack::Form;
 
@@ -43,4 +44,41 @@ pub(crate) type TileProductFn = fn(&TileProduct<'_>);
 
 pub(crate) fn tile_product_fn(_: Form) -> TileProductFn {
     unreachable!("{CALLED}")
+}
+
+pub(crate) const QUERIES_TOGETHER: usize = 0;
+
+pub(crate) struct AttentionScratch;
+
+impl AttentionScratch {
+    pub(crate) fn new(_: usize, _: usize) -> AttentionScratch {
+        unreachable!("{CALLED}")
+    }
+}
+
+#[allow(dead_code)] // as in the real one
+pub(crate) struct TileAttention<'a> {
+    pub(crate) scratch: &'a AttentionScratch,
+    pub(crate) queries: usize,
+    pub(crate) dim: usize,
+    pub(crate) scale: f32,
+    pub(crate) cap: Option<f32>,
+}
+
+impl TileAttention<'_> {
+    pub(crate) unsafe fn take(&self, _: usize, _: &[f32]) {
+        unreachable!("{CALLED}")
+    }
+
+    pub(crate) fn clear(&self) {
+        unreachable!("{CALLED}")
+    }
+
+    pub(crate) unsafe fn block<T: Tile>(&self, _: T, _: &[[u8; 2]]) {
+        unreachable!("{CALLED}")
+    }
+
+    pub(crate) unsafe fn finish(&self, _: usize, _: &mut [f32]) {
+        unreachable!("{CALLED}")
+    }
 }

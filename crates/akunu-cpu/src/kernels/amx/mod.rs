@@ -11,11 +11,13 @@
 //!
 //! A sum is added up tile by tile in the order of the columns, whatever its neighbours are.
 
+mod attention;
 mod product;
 mod split;
 mod tiles;
 mod unpack;
 
+pub(crate) use attention::{AttentionScratch, QUERIES_TOGETHER, TileAttention};
 pub(crate) use product::{Scratch, TileProduct, TileProductFn, tile_product_fn};
 pub(crate) use split::Split;
 pub(crate) use tiles::is_available;

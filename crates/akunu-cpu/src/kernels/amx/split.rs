@@ -31,15 +31,27 @@ impl Split<'_> {
             for (half, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
                 // SAFETY: the vector is read from an array of its size; the row has lines in as many tiles as it needs.
                 unsafe {
-                    let x = _mm512_loadu_ps(x.as_ptr());
-                    let high = high_part(x);
-                    let low = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
                     let to = self.out.add(tile * SPLIT_BYTES + half * size_of::<__m256i>());
-                    _mm256_storeu_si256(to.cast(), upper_halves(high));
-                    _mm256_storeu_si256(to.add(TILE_BYTES).cast(), upper_halves(high_part(low)));
+                    store_split(_mm512_loadu_ps(x.as_ptr()), to);
                 }
             }
         }
+    }
+}
+
+/// Writes half a line of a split tile: sixteen columns of one row.
+///
+/// # Safety
+/// There are 32 bytes at `to` and as many a tile further on.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_split(x: __m512, to: *mut u8) {
+    let high = high_part(x);
+    let low = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm256_storeu_si256(to.cast(), upper_halves(high));
+        _mm256_storeu_si256(to.add(TILE_BYTES).cast(), upper_halves(high_part(low)));
     }
 }
 

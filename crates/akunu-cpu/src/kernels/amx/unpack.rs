@@ -74,18 +74,21 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Weights<'a> for Ints<'a, U, Z> {
             let w3 = number(_mm512_srli_epi32::<24>(codes));
             // SAFETY: a split tile has sixteen lines for high and sixteen for low parts; a step is two of each.
             unsafe {
-                put(split_pair(w0, w1), to.add(128 * step));
-                put(split_pair(w2, w3), to.add(128 * step + 64));
+                put_pair(w0, w1, to.add(128 * step));
+                put_pair(w2, w3, to.add(128 * step + 64));
             }
         }
     }
 }
 
+/// Writes a line of a split tile: sixteen numbers of two columns.
+///
 /// # Safety
 /// There is a line at `to` and another a tile further on.
 #[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn put([high, low]: [__m512i; 2], to: *mut u8) {
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn put_pair(x: __m512, y: __m512, to: *mut u8) {
+    let [high, low] = split_pair(x, y);
     // SAFETY: the caller's promise.
     unsafe {
         _mm512_storeu_si512(to.cast(), high);
@@ -114,7 +117,7 @@ impl<'a, T: Float> Weights<'a> for Floats<'a, T> {
         for pair in 0..TILE / 2 {
             let k = tile * TILE + 2 * pair;
             // SAFETY: a split tile has sixteen lines of each part.
-            unsafe { put(split_pair(column(k), column(k + 1)), to.add(64 * pair)) };
+            unsafe { put_pair(column(k), column(k + 1), to.add(64 * pair)) };
         }
     }
 }
@@ -134,8 +137,8 @@ impl<'a> Weights<'a> for Exact<'a> {
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn unpack(&self, tile: usize, to: *mut u8) {
         let column = |k: usize| match self.0.get(k) {
-            // SAFETY: an array of the size that is read.
             Some(column) => {
+                // SAFETY: an array of the size that is read.
                 let bits = unsafe { _mm256_loadu_si256(column.as_ptr().cast()) };
                 _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits))
             }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::kernels::float::Float;
 use crate::kernels::int::{ScaleView, Unpack};
-use crate::pack::{Form, Matrix, TILE};
+use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
 
@@ -56,9 +56,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Weights<'a> for Ints<'a, U, Z> {
         let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
         let zero = _mm512_set1_ps(self.zero);
         let none = _mm512_setzero_ps();
+        let one = _mm512_set1_ps(1.0);
+        let [outer, outer_min] =
+            if Z::SUPER { self.scales.outer::<Avx512>(tile / TILES_PER_SUPER) } else { [one, one] };
         let group = |half: usize| {
             let min = if Z::MIN { self.scales.min::<Avx512>(tile, half) } else { none };
-            (self.scales.scale::<Avx512>(tile, half), min)
+            let scale = self.scales.scale::<Avx512>(tile, half);
+            (_mm512_mul_ps(scale, outer), _mm512_mul_ps(min, outer_min))
         };
         let first = group(0);
         let groups = [first, if Z::HALVES { group(1) } else { first }];

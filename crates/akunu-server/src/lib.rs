@@ -1,5 +1,5 @@
 //! The HTTP surface of akunu: OpenAI's interface, Anthropic's and Ollama's over the engine's
-//! [`Scheduler`](akunu::scheduler::Scheduler)s.
+//! [`Scheduler`]s.
 //!
 //! A [`Server`] has a [`Config`] and models; [`Server::run`] answers on a listener until it is told to stop. Requests are read
 //! field by field: what would change an answer and is not understood is refused by name, and every refusal has the form the

@@ -1,5 +1,35 @@
 //! The arithmetic, each kernel written once over [`crate::simd::Simd`].
 
+/// The kernel of every pair of codes and scales that a dtype is packed into: calls the macro `$kernel` with the two types,
+/// which the caller has in scope.
+macro_rules! for_codes_and_scales {
+    ($codes:expr, $scales:expr, $kernel:ident) => {
+        match ($codes, $scales) {
+            (Codes::B4, Scales::Half { min: false }) => $kernel!(B4, HalfScales<'_, false>),
+            (Codes::B4, Scales::Half { min: true }) => $kernel!(B4, HalfScales<'_, true>),
+            (Codes::B5, Scales::Half { min: false }) => $kernel!(B5, HalfScales<'_, false>),
+            (Codes::B5, Scales::Half { min: true }) => $kernel!(B5, HalfScales<'_, true>),
+            (Codes::B8, Scales::Half { .. }) => $kernel!(B8, HalfScales<'_, false>),
+            (Codes::Iq4, _) => $kernel!(Iq4, HalfScales<'_, false>),
+            (Codes::B2, Scales::Super { .. }) => $kernel!(B2, SuperScales<'_, true, true>),
+            (Codes::B3, Scales::Super { .. }) => $kernel!(B3, SuperScales<'_, true, false>),
+            (Codes::B4, Scales::Super { .. }) => $kernel!(B4, SuperScales<'_, false, true>),
+            (Codes::B5, Scales::Super { .. }) => $kernel!(B5, SuperScales<'_, false, true>),
+            (Codes::B6, Scales::Super { .. }) => $kernel!(B6, SuperScales<'_, true, false>),
+            (Codes::B2, Scales::Float { .. }) => $kernel!(B2, FloatScales<'_, false, true>),
+            (Codes::B3, Scales::Float { .. }) => $kernel!(B3, FloatScales<'_, false, true>),
+            (Codes::B4, Scales::Float { .. }) => $kernel!(B4, FloatScales<'_, false, true>),
+            (Codes::B5, Scales::Float { .. }) => $kernel!(B5, FloatScales<'_, false, true>),
+            (Codes::B6, Scales::Float { .. }) => $kernel!(B6, FloatScales<'_, false, true>),
+            (Codes::B8, Scales::Float { halves: false, .. }) => $kernel!(B8, FloatScales<'_, false, true>),
+            (Codes::B8, Scales::Float { halves: true, .. }) => $kernel!(B8, FloatScales<'_, true, false>),
+            (Codes::B2 | Codes::B3 | Codes::B6, Scales::Half { .. }) | (Codes::B8, Scales::Super { .. }) => {
+                unreachable!("no dtype is packed so")
+            }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 #[cfg(not(target_arch = "x86_64"))]

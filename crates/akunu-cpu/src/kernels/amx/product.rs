@@ -75,29 +75,7 @@ pub(crate) fn tile_product_fn(form: Form) -> TileProductFn {
         Form::Bf16 => return |p| unsafe { p.run::<Exact<'_>>() },
         Form::Int { codes, scales, .. } => (codes, scales),
     };
-    match (codes, scales) {
-        (Codes::B4, Scales::Half { min: false }) => int!(B4, HalfScales<'_, false>),
-        (Codes::B4, Scales::Half { min: true }) => int!(B4, HalfScales<'_, true>),
-        (Codes::B5, Scales::Half { min: false }) => int!(B5, HalfScales<'_, false>),
-        (Codes::B5, Scales::Half { min: true }) => int!(B5, HalfScales<'_, true>),
-        (Codes::B8, Scales::Half { .. }) => int!(B8, HalfScales<'_, false>),
-        (Codes::Iq4, _) => int!(Iq4, HalfScales<'_, false>),
-        (Codes::B2, Scales::Super { .. }) => int!(B2, SuperScales<'_, true, true>),
-        (Codes::B3, Scales::Super { .. }) => int!(B3, SuperScales<'_, true, false>),
-        (Codes::B4, Scales::Super { .. }) => int!(B4, SuperScales<'_, false, true>),
-        (Codes::B5, Scales::Super { .. }) => int!(B5, SuperScales<'_, false, true>),
-        (Codes::B6, Scales::Super { .. }) => int!(B6, SuperScales<'_, true, false>),
-        (Codes::B2, Scales::Float { .. }) => int!(B2, FloatScales<'_, false, true>),
-        (Codes::B3, Scales::Float { .. }) => int!(B3, FloatScales<'_, false, true>),
-        (Codes::B4, Scales::Float { .. }) => int!(B4, FloatScales<'_, false, true>),
-        (Codes::B5, Scales::Float { .. }) => int!(B5, FloatScales<'_, false, true>),
-        (Codes::B6, Scales::Float { .. }) => int!(B6, FloatScales<'_, false, true>),
-        (Codes::B8, Scales::Float { halves: false, .. }) => int!(B8, FloatScales<'_, false, true>),
-        (Codes::B8, Scales::Float { halves: true, .. }) => int!(B8, FloatScales<'_, true, false>),
-        (Codes::B2 | Codes::B3 | Codes::B6, Scales::Half { .. }) | (Codes::B8, Scales::Super { .. }) => {
-            unreachable!("no dtype is packed into {form:?}")
-        }
-    }
+    for_codes_and_scales!(codes, scales, int)
 }
 
 impl TileProduct<'_> {

@@ -74,6 +74,10 @@ pub enum Error {
     #[error("bad batch: {0}")]
     Batch(String),
 
+    /// A device could not do what it was asked to.
+    #[error("the device failed: {0}")]
+    Device(String),
+
     /// No token may be chosen: every logit is −∞ or not a number.
     #[error("no token can be chosen at position {position}: all logits are masked or not numbers")]
     NoChoice {

@@ -1,0 +1,146 @@
+//! Compiles the kernels with clang for the hosts that are asked for: objects for the emulator, PTX for NVIDIA GPUs.
+//! Without the features `emulator` and `cuda` nothing is compiled and no clang is needed.
+
+#[path = "build/rewrite.rs"]
+mod rewrite;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+use std::{env, fs};
+
+use rewrite::{Kernel, Target};
+
+/// In the order they are joined: later files use what earlier ones define.
+const SOURCES: [&str; 8] = ["base", "forms", "gemv", "gemm", "rows", "attention", "experts", "select"];
+
+/// Names under which clang may be installed, the preferred one first.
+const CLANGS: [&str; 7] = ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-changed=kernels");
+    println!("cargo:rerun-if-env-changed=AKUNU_CLANG");
+    let mut source = String::new();
+    for name in SOURCES {
+        let path = format!("kernels/{name}.metal");
+        source += &fs::read_to_string(&path).unwrap_or_else(|error| fail(&format!("{path}: {error}")));
+    }
+    let joined = out.join("kernels.metal");
+    write(&joined, &source);
+    if env::var_os("CARGO_FEATURE_EMULATOR").is_some() {
+        emulator(&clang("emulator"), &joined, &out);
+    }
+    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+        ptx(&clang("cuda"), &joined, &out);
+    }
+}
+
+/// The kernels as functions of the emulator, in a library linked into this crate, and a table of them.
+fn emulator(clang: &str, source: &Path, out: &Path) {
+    let (text, kernels) = rewritten(clang, source, Target::Emulator, &[]);
+    let (unit, object) = (out.join("emulator.clcpp"), out.join("emulator.o"));
+    write(&unit, &text);
+    let target = format!("--target={}", env::var("TARGET").unwrap_or_default());
+    run(Command::new(clang)
+        .args(FLAGS)
+        .args([&target, "-O2", "-fPIC", "-ffp-contract=off", "-c", "-o"])
+        .args([&object, &unit]));
+    let library = out.join("libakunu_kernels.a");
+    let _ = fs::remove_file(&library);
+    run(Command::new("ar").arg("crs").args([&library, &object]));
+    println!("cargo:rustc-link-search=native={}", out.display());
+    println!("cargo:rustc-link-lib=static=akunu_kernels");
+    println!("cargo:rustc-link-lib=m");
+    let mut table = String::from("unsafe extern \"C\" {\n");
+    for Kernel { name, .. } in &kernels {
+        table += &format!("    fn akunu_kernel_{name}(buffers: *const u64, params: *const u8);\n");
+    }
+    table += "}\n\n/// Every kernel: its name, the threads of a threadgroup, the function.\n";
+    table += "static KERNELS: &[(&str, u32, Entry)] = &[\n";
+    for Kernel { name, threads } in &kernels {
+        table += &format!("    (\"{name}\", {threads}, akunu_kernel_{name}),\n");
+    }
+    table += "];\n";
+    write(&out.join("emulator_kernels.rs"), &table);
+}
+
+/// The kernels as PTX for every NVIDIA GPU from the sm_80 generation on, and a table of their thread counts.
+fn ptx(clang: &str, source: &Path, out: &Path) {
+    let target = ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
+    let (text, kernels) = rewritten(clang, source, Target::Ptx, &target);
+    let unit = out.join("cuda.clcpp");
+    write(&unit, &text);
+    run(Command::new(clang)
+        .args(FLAGS)
+        .args(target)
+        .args(["-O3", "-ffp-contract=off", "-S", "-o"])
+        .args([&out.join("kernels.ptx"), &unit]));
+    let mut table = String::from("/// Every kernel: its name and the threads of a threadgroup.\n");
+    table += "const KERNELS: &[(&str, u32)] = &[\n";
+    for Kernel { name, threads } in &kernels {
+        table += &format!("    (\"{name}\", {threads}),\n");
+    }
+    table += "];\n";
+    write(&out.join("cuda_kernels.rs"), &table);
+}
+
+/// How clang reads Metal: as C++ for OpenCL, with our own standard library.
+const FLAGS: [&str; 7] = [
+    "-x",
+    "clcpp",
+    "-cl-std=CLC++2021",
+    "-cl-no-stdinc",
+    "-Ishim",
+    "-Xclang",
+    "-cl-ext=+cl_khr_fp16,+__opencl_c_generic_address_space,+__opencl_c_program_scope_global_variables",
+];
+
+/// The preprocessed source with its kernels' signatures rewritten for the target.
+fn rewritten(clang: &str, source: &Path, target: Target, flags: &[&str]) -> (String, Vec<Kernel>) {
+    let output = Command::new(clang).args(FLAGS).args(flags).args(["-E", "-P"]).arg(source).output();
+    let output = output.unwrap_or_else(|error| fail(&format!("cannot run {clang}: {error}")));
+    if !output.status.success() {
+        fail(&String::from_utf8_lossy(&output.stderr));
+    }
+    rewrite::rewrite(&String::from_utf8_lossy(&output.stdout), target).unwrap_or_else(|problem| fail(&problem))
+}
+
+/// The compiler: what `AKUNU_CLANG` names, or the first of the usual names.
+fn clang(feature: &str) -> String {
+    let works = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    if let Ok(name) = env::var("AKUNU_CLANG") {
+        if !works(&name) {
+            fail(&format!("AKUNU_CLANG={name} does not run"));
+        }
+        return name;
+    }
+    CLANGS.into_iter().find(|name| works(name)).map_or_else(
+        || {
+            fail(&format!(
+                "the feature \"{feature}\" of akunu-gpu compiles its kernels with clang 16 or later, and none was found; \
+                 install it (Debian: apt install clang-19), or name one in AKUNU_CLANG, or build without the feature"
+            ))
+        },
+        str::to_owned,
+    )
+}
+
+fn run(command: &mut Command) {
+    match command.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => fail(&format!("{command:?}: {status}")),
+        Err(error) => fail(&format!("{command:?}: {error}")),
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| fail(&format!("{}: {error}", path.display())));
+}
+
+fn fail(problem: &str) -> ! {
+    eprintln!("error: {problem}");
+    exit(1);
+}

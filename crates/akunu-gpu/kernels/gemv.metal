@@ -1,0 +1,146 @@
+// Products of a few rows: y = W x, for rows that are decoded.
+//
+// A SIMD group takes two rows of W (or one row of the gate and the same row of the other factor) and up to M rows of x; its
+// lanes take groups of eight columns in turn. What a row of x gets does not depend on M nor on the rows beside it.
+
+struct GemvPart {
+    Matrix matrix;
+    uint rows;     // rows of W
+    uint out;      // in the arena
+    uint stride;   // floats from one row of the output to the next
+    uint bias;     // in the weights, or NONE
+    uint residual; // in the arena, strided as the output, or NONE
+    uint experts;  // in the arena: one Matrix for each expert
+    uint pad[2];
+};
+
+struct GemvParams {
+    uint x;          // in the arena
+    uint x_stride;
+    uint batch;      // rows of x, or chosen experts of all rows
+    uint cols;
+    uint norm;       // the weight of an RMS norm of x, in the weights, or NONE
+    float eps;
+    float offset;    // added to the norm's weight
+    uint parts;      // outputs
+    uint gate;       // part 0 is a gate for part 1; only the output of part 0 is written
+    uint activation; // of the gate
+    float scale;     // logits: scale, then the soft cap (none when 0)
+    float cap;
+    uint routes;     // pairs (expert, weight) of all rows in the arena, or NONE
+    uint sharing;    // consecutive routes that have one row of x
+    uint pad[2];
+    GemvPart part[3];
+};
+
+// Eight numbers of x; columns beyond the last are zero.
+inline void load_eight(device const float* x, uint eight, uint cols, thread float* v) {
+    if (8 * eight + 8 <= cols) {
+        device const float4* p = (device const float4*)x + 2 * eight;
+        const float4 a = p[0], b = p[1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+        for (uint i = 0; i < 8; ++i) v[i] = 8 * eight + i < cols ? x[8 * eight + i] : 0.0f;
+    }
+}
+
+// Branches and not an index: parameters that are indexed would have to lie in memory.
+inline GemvPart part_of(const GemvParams p, uint i) {
+    GemvPart part = p.part[0];
+    if (i == 1) part = p.part[1];
+    if (i == 2) part = p.part[2];
+    return part;
+}
+
+template <typename Form, int M>
+inline void gemv(device const uint4* w, device float* arena, const GemvParams p, uint3 group, uint lane, uint sg) {
+    // Which two rows of which parts.
+    uint pair = group.x * 4 + sg, which = 0;
+    if (!p.gate) {
+        for (int i = 0; i < 2; ++i) {
+            const uint pairs = (i == 0 ? p.part[0].rows + 1 : p.part[1].rows + 1) / 2;
+            if (which == uint(i) && pair >= pairs) pair -= pairs, which = i + 1;
+        }
+    }
+    const GemvPart first = part_of(p, which), second = part_of(p, p.gate ? 1 : which);
+    const uint row_a = p.gate ? pair : 2 * pair;
+    if (which >= p.parts || row_a >= first.rows) return;
+    const bool has_b = !p.gate && row_a + 1 < first.rows;
+    const uint row_b = has_b ? row_a + 1 : row_a;
+
+    Matrix a = first.matrix, b = second.matrix;
+    uint x_row = group.y * M;
+    if (p.routes != NONE) {
+        const uint expert = uint(arena[p.routes + 2 * group.y]);
+        a = ((device const Matrix*)(arena + first.experts))[expert];
+        b = ((device const Matrix*)(arena + second.experts))[expert];
+        x_row = group.y / p.sharing;
+    }
+    const uint start_a = (a.first + row_a) * a.eights, start_b = (b.first + row_b) * b.eights;
+    const uint batch = p.routes != NONE ? 1 : min(p.batch - group.y * M, uint(M));
+
+    float sum_a[M], sum_b[M], squares[M];
+    for (int m = 0; m < M; ++m) sum_a[m] = sum_b[m] = squares[m] = 0.0f;
+    for (uint eight = lane; eight < a.eights; eight += 32) {
+        float x[M][8], total[M];
+        for (int m = 0; m < M; ++m) {
+            // Rows beyond the last repeat it: no branch, and nothing is stored for them.
+            const uint row = x_row + min(uint(m), batch - 1);
+            load_eight(arena + p.x + row * p.x_stride, eight, p.cols, x[m]);
+            total[m] = 0.0f;
+        }
+        if (p.norm != NONE) {
+            float g[8];
+            load_eight(plane<float>(w, p.norm), eight, p.cols, g);
+            for (int m = 0; m < M; ++m)
+                for (int i = 0; i < 8; ++i) {
+                    squares[m] += x[m][i] * x[m][i];
+                    x[m][i] *= g[i] + p.offset;
+                }
+        }
+        for (int m = 0; m < M; ++m)
+            for (int i = 0; i < 8; ++i) total[m] += x[m][i];
+        float qa[8], qb[8];
+        const float2 scale_a = Form::load(w, a, start_a + eight, qa), scale_b = Form::load(w, b, start_b + eight, qb);
+        for (int m = 0; m < M; ++m) {
+            float dot_a = 0.0f, dot_b = 0.0f;
+            for (int i = 0; i < 8; ++i) {
+                dot_a = fma(qa[i], x[m][i], dot_a);
+                dot_b = fma(qb[i], x[m][i], dot_b);
+            }
+            sum_a[m] += scale_a.x * dot_a + scale_a.y * total[m];
+            sum_b[m] += scale_b.x * dot_b + scale_b.y * total[m];
+        }
+    }
+
+    for (int m = 0; m < M; ++m) {
+        float y_a = simd_sum(sum_a[m]), y_b = simd_sum(sum_b[m]);
+        if (p.norm != NONE) {
+            const float factor = rsqrt(simd_sum(squares[m]) / float(p.cols) + p.eps);
+            y_a *= factor, y_b *= factor;
+        }
+        if (lane != 0 || uint(m) >= batch) continue;
+        if (first.bias != NONE) y_a += plane<float>(w, first.bias)[row_a];
+        if (second.bias != NONE) y_b += plane<float>(w, second.bias)[row_b];
+        const uint y_row = (group.y * M + m) * first.stride;
+        device float* y = arena + first.out + y_row;
+        if (p.gate) {
+            y[row_a] = activate(y_a, p.activation) * y_b;
+            continue;
+        }
+        y_a = soft_cap(p.scale * y_a, p.cap), y_b = soft_cap(p.scale * y_b, p.cap);
+        if (first.residual != NONE) y_a += arena[first.residual + y_row + row_a], y_b += arena[first.residual + y_row + row_b];
+        y[row_a] = y_a;
+        if (has_b) y[row_b] = y_b;
+    }
+}
+
+#define GEMV_KERNEL(name, Form, M) \
+    [[max_total_threads_per_threadgroup(128)]] kernel void gemv_##name##_##M( \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]], \
+        uint sg [[simdgroup_index_in_threadgroup]]) { \
+        gemv<Form, M>(w, arena, p, group, lane, sg); \
+    }
+#define GEMV_KERNELS(name, Form) GEMV_KERNEL(name, Form, 1) GEMV_KERNEL(name, Form, 4)
+ALL_FORMS(GEMV_KERNELS)

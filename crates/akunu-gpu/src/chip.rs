@@ -1,0 +1,33 @@
+//! Choices that depend on the device, made from what it reports and nothing else.
+
+use crate::host::Facts;
+
+/// What the dispatch table needs to know of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChipConfig {
+    /// Threadgroups that share the search for the best token of one output.
+    pub blocks: u32,
+    /// Tokens of a chain that are asked for at once; between them the stop flag is read.
+    pub chain: u32,
+}
+
+impl ChipConfig {
+    /// The choices for a device.
+    pub fn new(facts: &Facts) -> ChipConfig {
+        // A threadgroup for each unit, and no more than one SIMD group can merge at once.
+        ChipConfig { blocks: facts.units.clamp(1, 128), chain: if facts.units > 1 { 16 } else { 1 } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_devices_share_the_search_more_widely() {
+        let facts = |units| Facts { name: String::new(), units, memory: 0 };
+        assert_eq!(ChipConfig::new(&facts(1)), ChipConfig { blocks: 1, chain: 1 });
+        assert_eq!(ChipConfig::new(&facts(10)).blocks, 10);
+        assert_eq!(ChipConfig::new(&facts(132)), ChipConfig { blocks: 128, chain: 16 });
+    }
+}

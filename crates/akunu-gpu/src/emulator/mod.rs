@@ -1,0 +1,125 @@
+//! The emulator: kernels compiled for this processor, every GPU thread a fiber. It is slow, and it finds what a GPU would hide:
+//! barriers that are missing or not reached by all, and SIMD operations in divergent code.
+
+mod fibers;
+
+use std::sync::{Mutex, PoisonError};
+
+use akunu_program::{Error, Result};
+
+use crate::host::{Bind, Command, Facts, Host};
+
+pub use fibers::Schedule;
+
+/// A kernel as it was compiled: the addresses of its buffers, the address of its parameters.
+type Entry = unsafe extern "C" fn(buffers: *const u64, params: *const u8);
+
+include!(concat!(env!("OUT_DIR"), "/emulator_kernels.rs"));
+
+/// Kernels keep their threadgroup memory in statics, so that one threadgroup runs at a time in the whole process.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+/// A GPU of one core, on the CPU.
+#[derive(Debug)]
+pub struct Emulator {
+    schedule: Schedule,
+    facts: Facts,
+}
+
+impl Emulator {
+    /// An emulator that takes its threads in this order.
+    pub fn new(schedule: Schedule) -> Emulator {
+        Emulator { schedule, facts: Facts { name: "kernels on the CPU".to_owned(), units: 1, memory: 0 } }
+    }
+}
+
+/// Memory of the emulator: written by kernels through its address.
+pub struct Buffer {
+    /// `u128` for the alignment that vector loads need.
+    data: Mutex<Box<[u128]>>,
+    bytes: usize,
+    address: u64,
+}
+
+impl Buffer {
+    fn with<T>(&self, offset: usize, bytes: usize, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes);
+        let end = end.ok_or_else(|| Error::Device(format!("{bytes} bytes at {offset} of {}", self.bytes)))?;
+        let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(f(&mut bytemuck::cast_slice_mut(&mut data)[offset..end]))
+    }
+}
+
+/// Commands with their kernels and addresses looked up.
+pub struct List(Vec<Launch>);
+
+struct Launch {
+    name: &'static str,
+    entry: Entry,
+    threads: u32,
+    buffers: Vec<u64>,
+    /// Aligned as vectors want it.
+    params: Vec<u128>,
+    groups: [u32; 3],
+}
+
+impl Host for Emulator {
+    type Buffer = Buffer;
+    type List = List;
+
+    fn name(&self) -> &'static str {
+        "emulator"
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        // Kernels may be given an empty buffer's address and must not read it; one unit keeps it valid.
+        let mut data = vec![0u128; bytes.div_ceil(16).max(1)].into_boxed_slice();
+        let address = data.as_mut_ptr() as u64;
+        Ok(Buffer { data: Mutex::new(data), bytes, address })
+    }
+
+    fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        buffer.with(offset, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        buffer.with(offset, out.len(), |from| out.copy_from_slice(from))
+    }
+
+    fn copy(&self, buffer: &Buffer, from: usize, to: usize, bytes: usize) -> Result<()> {
+        let block = buffer.with(from, bytes, |data| data.to_vec())?;
+        self.write(buffer, to, &block)
+    }
+
+    unsafe fn record<'b>(&self, commands: &[Command], buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<List> {
+        let launch = |command: &Command| {
+            let kernel = KERNELS.iter().find(|kernel| kernel.0 == command.kernel);
+            let &(name, threads, entry) =
+                kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{}\"", command.kernel)))?;
+            let mut params = vec![0u128; command.params.len().div_ceil(16)];
+            bytemuck::cast_slice_mut(&mut params)[..command.params.len()].copy_from_slice(&command.params);
+            let buffers = command.buffers.iter().map(|bind| buffer(*bind).address).collect();
+            Ok(Launch { name, entry, threads, buffers, params, groups: command.groups })
+        };
+        Ok(List(commands.iter().map(launch).collect::<Result<_>>()?))
+    }
+
+    fn replay(&self, list: &List, times: u32) -> Result<()> {
+        let _one = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        for launch in (0..times).flat_map(|_| &list.0) {
+            let call = (launch.entry, launch.buffers.as_ptr(), launch.params.as_ptr().cast());
+            // SAFETY: whoever recorded the list promised that the buffers live and that commands stay within them.
+            unsafe { fibers::launch(call, launch.groups, launch.threads, self.schedule) }
+                .map_err(|problem| Error::Device(format!("kernel {}: {problem}", launch.name)))?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+}

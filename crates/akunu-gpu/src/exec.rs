@@ -1,0 +1,322 @@
+//! Running batches: what changed is written to the device's slots, then a list of commands runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use akunu_program::program::Program;
+use akunu_program::select::{Sampling, select};
+use akunu_program::slots::{Row, Slots};
+use akunu_program::{
+    BLOCK, Batch, Error, Executable, Limits, Outputs, Result, SlotEdit, StopFlag, Work,
+};
+
+use crate::ChipConfig;
+use crate::host::{Bind, Host};
+use crate::kv::GpuKv;
+use crate::lower::{Lowered, lower};
+use crate::params::{self, NONE};
+use crate::table::{Choice, Segment, Shape, Table, commands};
+use crate::weights::GpuWeights;
+
+/// Lists that are kept: those of decoding few rows, which run again and again.
+const KEPT: usize = 64;
+
+pub(crate) struct GpuExecutable<H: Host> {
+    host: Arc<H>,
+    chip: ChipConfig,
+    program: Program,
+    limits: Limits,
+    slots: Slots,
+    rows: Vec<Row>,
+    lists: HashMap<Shape, H::List>,
+    memory: Memory<H>,
+}
+
+/// All the device's memory that lists refer to.
+struct Memory<H: Host> {
+    lowered: Lowered,
+    weights: Arc<GpuWeights<H>>,
+    kv: Arc<GpuKv<H>>,
+    arena: H::Buffer,
+    /// `[row][slot, position, token, tokens chosen]`.
+    rows: H::Buffer,
+    outputs: H::Buffer,
+    tables: H::Buffer,
+    angles: H::Buffer,
+    /// Where each rotation's angles begin, in floats.
+    angle_starts: Vec<u32>,
+    tokens: H::Buffer,
+    samplings: H::Buffer,
+    chosen: H::Buffer,
+}
+
+impl<H: Host> GpuExecutable<H> {
+    pub(crate) fn compile(
+        host: Arc<H>,
+        program: &Program,
+        weights: Arc<GpuWeights<H>>,
+        kv: Arc<GpuKv<H>>,
+        limits: &Limits,
+    ) -> Result<GpuExecutable<H>> {
+        if !kv.fits(&program.groups) {
+            return Err(Error::Batch("the KV store was made for other groups".into()));
+        }
+        check_heads(program)?;
+        let chip = ChipConfig::new(host.facts());
+        let lowered = lower(program, &weights.layout, limits, chip.blocks)?;
+        let context = limits.context as usize;
+        let (angles, angle_starts) = angles(program, context)?;
+        let slots = limits.slots as usize;
+        let entries = slots * program.groups.len() * context.div_ceil(BLOCK);
+        let memory = Memory {
+            arena: host.allocate(lowered.size * size_of::<f32>())?,
+            rows: host.allocate(limits.rows as usize * 16)?,
+            outputs: host.allocate(limits.outputs as usize * 4)?,
+            tables: host.allocate(entries * 4)?,
+            angles: host.allocate(angles.len() * 4)?,
+            angle_starts,
+            tokens: host.allocate(slots * context * 4)?,
+            samplings: host.allocate(slots * size_of::<params::Sampling>())?,
+            chosen: host.allocate(chip.chain as usize * limits.outputs as usize * 4)?,
+            lowered,
+            weights,
+            kv,
+        };
+        host.write(&memory.angles, 0, bytemuck::cast_slice(&angles))?;
+        for (at, matrices) in &memory.lowered.constants {
+            host.write(&memory.arena, *at as usize * 4, bytemuck::cast_slice(matrices))?;
+        }
+        let greedy = vec![params::Sampling::new(&Sampling::GREEDY); slots];
+        host.write(&memory.samplings, 0, bytemuck::cast_slice(&greedy))?;
+        let slots = Slots::new(limits, &program.groups, &memory.kv.blocks(), program.token_count());
+        let (program, limits) = (program.clone(), *limits);
+        Ok(GpuExecutable { host, chip, program, limits, slots, rows: Vec::new(), lists: HashMap::new(), memory })
+    }
+}
+
+/// Whether the kernels of attention can take the program's heads.
+fn check_heads(program: &Program) -> Result<()> {
+    match program.groups.iter().find(|g| g.head_dim > 256 || !g.head_dim.is_multiple_of(2)) {
+        Some(group) => Err(Error::Unsupported {
+            what: format!("heads of {} on the GPU", group.head_dim),
+            supported: "even sizes up to 256".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Cosines and sines of every rotation, `[position][pair][2]`, and where each begins.
+fn angles(program: &Program, context: usize) -> Result<(Vec<f32>, Vec<u32>)> {
+    let (mut angles, mut starts) = (Vec::new(), Vec::new());
+    for rope in &program.ropes {
+        let start = u32::try_from(angles.len());
+        starts.push(start.map_err(|_| Error::Batch("the context is too long for its rotations".into()))?);
+        for position in 0..context {
+            for &frequency in &rope.frequencies {
+                let angle = position as f64 * f64::from(frequency);
+                let magnitude = f64::from(rope.magnitude);
+                angles.extend([(angle.cos() * magnitude) as f32, (angle.sin() * magnitude) as f32]);
+            }
+        }
+    }
+    Ok((angles, starts))
+}
+
+impl<H: Host> Memory<H> {
+    fn buffer(&self, bind: Bind) -> &H::Buffer {
+        match bind {
+            Bind::Weights => &self.weights.buffer,
+            Bind::Arena => &self.arena,
+            Bind::Rows => &self.rows,
+            Bind::Outputs => &self.outputs,
+            Bind::Tables => &self.tables,
+            Bind::Angles => &self.angles,
+            Bind::Tokens => &self.tokens,
+            Bind::Samplings => &self.samplings,
+            Bind::Chosen => &self.chosen,
+            Bind::Kv(group) => self.kv.buffer(group),
+        }
+    }
+}
+
+impl<H: Host> Executable for GpuExecutable<H> {
+    fn run(&mut self, batch: &Batch<'_>, work: Work, stop: &StopFlag, out: &mut Outputs) -> Result<()> {
+        out.logits.clear();
+        out.tokens.clear();
+        let mut rows = std::mem::take(&mut self.rows);
+        let result = self.slots.prepare(batch, work, &mut rows).and_then(|()| {
+            self.mirror(batch)?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            self.work(batch, &mut rows, work, stop, out)
+        });
+        self.rows = rows;
+        if result.is_err() {
+            out.tokens.clear();
+        }
+        result
+    }
+}
+
+impl<H: Host> GpuExecutable<H> {
+    /// Writes what the batch changes to the device.
+    fn mirror(&self, batch: &Batch<'_>) -> Result<()> {
+        let (host, memory) = (&*self.host, &self.memory);
+        let context = self.limits.context as usize;
+        let write = |buffer, at: usize, words: &[u32]| host.write(buffer, 4 * at, bytemuck::cast_slice(words));
+        for edit in batch.edits {
+            match edit {
+                SlotEdit::Blocks { slot, group, first, blocks } => {
+                    let entries = context.div_ceil(BLOCK);
+                    let table = slot.0 as usize * self.program.groups.len() + group.0 as usize;
+                    write(&memory.tables, table * entries + *first as usize, blocks)?;
+                }
+                SlotEdit::Tokens { slot, at, tokens } => {
+                    write(&memory.tokens, slot.0 as usize * context + *at as usize, tokens)?;
+                }
+                SlotEdit::Sampling { slot, sampling } => {
+                    let record = params::Sampling::new(sampling);
+                    let at = slot.0 as usize * size_of::<params::Sampling>();
+                    host.write(&memory.samplings, at, bytemuck::bytes_of(&record))?;
+                }
+            }
+        }
+        for copy in batch.copies {
+            memory.kv.copy(host, *copy)?;
+        }
+        let mut first = 0;
+        for span in batch.spans {
+            let tokens = &batch.tokens[first..first + span.rows as usize];
+            write(&memory.tokens, span.slot.0 as usize * context + span.start as usize, tokens)?;
+            first += tokens.len();
+        }
+        write(&memory.outputs, 0, batch.outputs)
+    }
+
+    fn work(
+        &mut self,
+        batch: &Batch<'_>,
+        rows: &mut [Row],
+        work: Work,
+        stop: &StopFlag,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        stop.check()?;
+        let samplings: Vec<&Sampling> =
+            batch.outputs.iter().map(|&o| &self.slots.slot(rows[o as usize].slot).sampling).collect();
+        let plain = |s: &&Sampling| s.temperature <= 0.0 && !s.penalizes();
+        // Lists of biases have no place on the device: such slots choose on the host.
+        let on_host = samplings.iter().any(|s| !s.logit_bias.is_empty());
+        let choice = match work {
+            Work::Forward => Choice::None,
+            _ if on_host => Choice::None,
+            _ if samplings.iter().all(plain) => Choice::Greedy,
+            _ => Choice::Sampled,
+        };
+        let phase = |row: &Row| row.phase;
+        let shape = Shape {
+            tokens: Segment::runs(rows.iter().map(phase)),
+            outputs: Segment::runs(batch.outputs.iter().map(|&o| rows[o as usize].phase)),
+            choice,
+            advance: matches!(work, Work::Chain(_)),
+        };
+        let turns = if let Work::Chain(n) = work { n } else { 1 };
+        let most = if on_host { 1 } else { self.chip.chain };
+        let mut done = 0;
+        while done < turns {
+            stop.check()?;
+            let times = most.min(turns - done);
+            self.upload(rows)?;
+            self.replay(&shape, times)?;
+            if work == Work::Forward {
+                self.read_logits(batch.outputs.len(), &mut out.logits)?;
+                return Ok(());
+            }
+            let first = out.tokens.len();
+            if on_host {
+                self.choose_on_host(batch.outputs, rows, out)?;
+            } else {
+                out.tokens.resize(first + times as usize * batch.outputs.len(), 0);
+                self.host.read(&self.memory.chosen, 0, bytemuck::cast_slice_mut(&mut out.tokens[first..]))?;
+            }
+            for turn in out.tokens[first..].chunks_exact(batch.outputs.len().max(1)) {
+                for (&output, &token) in batch.outputs.iter().zip(turn) {
+                    let row = &mut rows[output as usize];
+                    if token == NONE {
+                        return Err(Error::NoChoice { position: row.position });
+                    }
+                    if shape.advance {
+                        *row = Row { position: row.position + 1, token, ..*row };
+                        self.slots.set_token(*row);
+                    }
+                }
+            }
+            done += times;
+        }
+        Ok(())
+    }
+
+    fn upload(&self, rows: &[Row]) -> Result<()> {
+        let records: Vec<[u32; 4]> = rows.iter().map(|r| [r.slot.0, r.position, r.token, 0]).collect();
+        self.host.write(&self.memory.rows, 0, bytemuck::cast_slice(&records))
+    }
+
+    /// Runs the list of a shape so many times and waits for it.
+    fn replay(&mut self, shape: &Shape, times: u32) -> Result<()> {
+        let small = |segments: &[Segment]| segments.len() == 1 && segments[0].rows <= 8;
+        if let Some(list) = self.lists.get(shape) {
+            self.host.replay(list, times)?;
+            return self.host.wait();
+        }
+        let memory = &self.memory;
+        let table = Table {
+            program: &self.program,
+            lowered: &memory.lowered,
+            layout: &memory.weights.layout,
+            limits: &self.limits,
+            angles: &memory.angle_starts,
+            blocks: self.chip.blocks,
+        };
+        let commands = commands(&table, shape)?;
+        // SAFETY: the buffers live as long as `self`, and lists are dropped before; offsets come from the plans the buffers were
+        // sized by, rows and blocks from batches that were checked.
+        let list = unsafe { self.host.record(&commands, &|bind| memory.buffer(bind))? };
+        self.host.replay(&list, times)?;
+        self.host.wait()?;
+        if small(&shape.tokens) && self.lists.len() < KEPT {
+            self.lists.insert(shape.clone(), list);
+        }
+        Ok(())
+    }
+
+    fn read_logits(&self, outputs: usize, logits: &mut Vec<f32>) -> Result<()> {
+        let place = self.memory.lowered.places[self.program.logits.0 as usize];
+        let (width, stride) = (place.width as usize, place.stride as usize);
+        logits.resize(outputs * width, 0.0);
+        if width == stride {
+            return self.host.read(&self.memory.arena, place.at as usize * 4, bytemuck::cast_slice_mut(logits));
+        }
+        for (i, row) in logits.chunks_exact_mut(width).enumerate() {
+            let at = (place.at as usize + i * stride) * 4;
+            self.host.read(&self.memory.arena, at, bytemuck::cast_slice_mut(row))?;
+        }
+        Ok(())
+    }
+
+    fn choose_on_host(&mut self, outputs: &[u32], rows: &[Row], out: &mut Outputs) -> Result<()> {
+        let width = self.program.value(self.program.logits).width;
+        let mut logits = std::mem::take(&mut out.logits);
+        self.read_logits(outputs.len(), &mut logits)?;
+        for (&output, logits) in outputs.iter().zip(logits.chunks_exact_mut(width)) {
+            let row = rows[output as usize];
+            let slot = self.slots.slot(row.slot);
+            let history = &slot.tokens[..=row.position as usize];
+            let token = select(logits, &slot.sampling, history, row.position);
+            out.tokens.push(token.ok_or(Error::NoChoice { position: row.position })?);
+        }
+        logits.clear();
+        out.logits = logits;
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! What a device must be able to do: hold buffers, and run lists of kernels over them.
+
+use akunu_program::Result;
+
+/// The buffers a command can name. What they are is decided when a list is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bind {
+    /// All weights, in planes.
+    Weights,
+    /// All values of the program.
+    Arena,
+    /// The rows of the batch: `[slot, position, token, tokens chosen]`.
+    Rows,
+    /// The rows whose logits are wanted.
+    Outputs,
+    /// Block tables, `[slot][group][entry]`.
+    Tables,
+    /// Cosines and sines, `[rotation][position][pair][2]`.
+    Angles,
+    /// Tokens so far, `[slot][position]`.
+    Tokens,
+    /// How each slot chooses its tokens.
+    Samplings,
+    /// The tokens chosen, `[turn][output]`.
+    Chosen,
+    /// Keys and values of a group.
+    Kv(u32),
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// The kernel's name; its threads per threadgroup are part of its source.
+    pub kernel: &'static str,
+    /// What its buffers are, in the order of their indices.
+    pub buffers: Vec<Bind>,
+    /// Its parameters, which come after the buffers.
+    pub params: Vec<u8>,
+    /// Threadgroups in x, y and z.
+    pub groups: [u32; 3],
+}
+
+/// What a device reports of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Cores (Apple) or multiprocessors (NVIDIA).
+    pub units: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+}
+
+/// A device and its queue. Work runs in the order it was asked for.
+pub trait Host: Send + Sync + 'static {
+    /// Memory of the device, freed when dropped.
+    type Buffer: Send + Sync + 'static;
+    /// Commands made ready to run again and again.
+    type List: Send;
+
+    /// The name users give with `--backend`.
+    fn name(&self) -> &'static str;
+
+    /// What the device reports.
+    fn facts(&self) -> &Facts;
+
+    /// Reserves memory, zeroed.
+    fn allocate(&self, bytes: usize) -> Result<Self::Buffer>;
+
+    /// Writes to a buffer; `bytes` may be reused when this returns.
+    fn write(&self, buffer: &Self::Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
+
+    /// Reads from a buffer, after all work before.
+    fn read(&self, buffer: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
+
+    /// Copies within a buffer between ranges that do not overlap.
+    fn copy(&self, buffer: &Self::Buffer, from: usize, to: usize, bytes: usize) -> Result<()>;
+
+    /// Makes a list ready.
+    ///
+    /// # Safety
+    /// The buffers outlive the list, and every command stays within them.
+    unsafe fn record<'b>(
+        &self,
+        commands: &[Command],
+        buffer: &dyn Fn(Bind) -> &'b Self::Buffer,
+    ) -> Result<Self::List>;
+
+    /// Runs a list so many times, one after the other. May return before it has run.
+    fn replay(&self, list: &Self::List, times: u32) -> Result<()>;
+
+    /// Waits for all work and reports what failed.
+    fn wait(&self) -> Result<()>;
+}

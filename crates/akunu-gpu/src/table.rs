@@ -1,0 +1,533 @@
+//! The dispatch table: a lowered program and the shape of a batch give a flat list of commands. What changes from token to token
+//! (tokens, positions, block tables, sampling) lies in buffers, so a list made once runs for every token of a chain.
+
+use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Part, Program, ValueId};
+use akunu_program::rope::RopeLayout;
+use akunu_program::{BLOCK, Limits, Phase, Result};
+use bytemuck::Pod;
+
+use crate::form::Family;
+use crate::host::{Bind, Command};
+use crate::kv::padded;
+use crate::lower::{Elements, Lowered, Node, Norm, Place, Then};
+use crate::params::{
+    AttendParams, Cache, ElementParams, EmbedParams, GatherParams, GemmParams, GemvParams, GemvPart, MixParams, NONE,
+    NormParams, RotateParams, RouteParams, SelectParams,
+};
+use crate::weights::Layout;
+
+/// Positions that one threadgroup attends to, as in `kernels/attention.metal`.
+const PART: usize = 128;
+
+/// Heads that attention takes together, as there.
+const TOGETHER: usize = 4;
+
+/// Rows that are decoded by one launch of attention, which bounds the room for their parts.
+const DECODE_ROWS: usize = 32;
+
+/// Parts that a row may have.
+pub(crate) fn attend_parts(window: Option<usize>, context: u32) -> u32 {
+    let all = (context as usize).div_ceil(PART);
+    window.map_or(all, |w| all.min(w.div_ceil(PART) + 1)) as u32
+}
+
+/// Rows that are decoded by one launch of attention.
+pub(crate) fn decode_rows(limits: &Limits) -> usize {
+    DECODE_ROWS.min(limits.rows as usize)
+}
+
+/// Consecutive rows of one phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Segment {
+    pub(crate) first: u32,
+    pub(crate) rows: u32,
+    pub(crate) decode: bool,
+}
+
+impl Segment {
+    /// Cuts rows into runs of one phase.
+    pub(crate) fn runs(phases: impl Iterator<Item = Phase>) -> Vec<Segment> {
+        let mut runs: Vec<Segment> = Vec::new();
+        for (i, phase) in phases.enumerate() {
+            let decode = phase == Phase::Decode;
+            match runs.last_mut() {
+                Some(run) if run.decode == decode => run.rows += 1,
+                _ => runs.push(Segment { first: i as u32, rows: 1, decode }),
+            }
+        }
+        runs
+    }
+}
+
+/// What follows the logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Choice {
+    /// Nothing.
+    None,
+    /// The largest logit.
+    Greedy,
+    /// Penalties, filters and noise as the slots ask for.
+    Sampled,
+}
+
+/// What a list of commands depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) tokens: Vec<Segment>,
+    pub(crate) outputs: Vec<Segment>,
+    pub(crate) choice: Choice,
+    /// Whether the tokens chosen become the next rows.
+    pub(crate) advance: bool,
+}
+
+/// A lowered program with all it refers to.
+pub(crate) struct Table<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) lowered: &'a Lowered,
+    pub(crate) layout: &'a Layout,
+    pub(crate) limits: &'a Limits,
+    /// Where the angles of each rotation begin, in floats.
+    pub(crate) angles: &'a [u32],
+    /// Threadgroups that share the search for the best token of one output.
+    pub(crate) blocks: u32,
+}
+
+/// The commands for a batch of this shape.
+pub(crate) fn commands(table: &Table<'_>, shape: &Shape) -> Result<Vec<Command>> {
+    let mut list = List { table, commands: Vec::with_capacity(2 * table.lowered.nodes.len()) };
+    for node in &table.lowered.nodes {
+        let segments = match table.program.value(node.out()).domain {
+            Domain::Tokens => &shape.tokens,
+            Domain::Outputs => &shape.outputs,
+        };
+        for segment in segments {
+            list.node(node, *segment)?;
+        }
+    }
+    let outputs = shape.outputs.iter().map(|s| s.rows).sum();
+    if shape.choice != Choice::None && outputs > 0 {
+        list.choose(shape, outputs);
+    }
+    Ok(list.commands)
+}
+
+impl Node {
+    /// A value the node writes, whose rows are those it works on.
+    fn out(&self) -> ValueId {
+        match self {
+            Node::Linear { parts, x, .. } => parts.first().map_or(*x, |part| part.out),
+            Node::Embed { out, .. }
+            | Node::Norm { out, .. }
+            | Node::Rotate { out, .. }
+            | Node::Attend { out, .. }
+            | Node::Elements { out, .. }
+            | Node::Route { out, .. }
+            | Node::Experts { out, .. }
+            | Node::Gather { out, .. } => *out,
+        }
+    }
+}
+
+struct List<'a> {
+    table: &'a Table<'a>,
+    commands: Vec<Command>,
+}
+
+/// The number kernels know an activation by.
+fn number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::GeluErf => 2,
+    }
+}
+
+impl List<'_> {
+    fn push(&mut self, kernel: &'static str, buffers: &[Bind], params: impl Pod, groups: [u32; 3]) {
+        let (buffers, params) = (buffers.to_vec(), bytemuck::bytes_of(&params).to_vec());
+        self.commands.push(Command { kernel, buffers, params, groups });
+    }
+
+    /// Where a value's rows of a segment begin.
+    fn place(&self, id: ValueId, segment: Segment) -> Place {
+        let place = self.table.lowered.places[id.0 as usize];
+        Place { at: place.at + segment.first * place.stride, ..place }
+    }
+
+    fn node(&mut self, node: &Node, segment: Segment) -> Result<()> {
+        let rows = segment.rows;
+        match *node {
+            Node::Embed { table, scale, out } => {
+                let (form, matrix) = self.table.layout.matrix(table)?;
+                let out = self.place(out, segment);
+                let params = EmbedParams {
+                    matrix,
+                    out: out.at,
+                    stride: out.stride,
+                    width: out.width,
+                    first: segment.first,
+                    scale,
+                    pad: [0; 3],
+                };
+                let groups = [matrix.eights.div_ceil(128), rows, 1];
+                self.push(form.kernel(Family::Embed), &[Bind::Weights, Bind::Arena, Bind::Rows], params, groups);
+            }
+            Node::Norm { x, norm, residual, out } => {
+                let residual = residual.map_or(NONE, |id| self.place(id, segment).at);
+                self.norm(self.place(x, segment), norm, residual, self.place(out, segment), rows)?;
+            }
+            Node::Linear { x, norm, ref parts, then } => {
+                if segment.decode {
+                    self.gemv(x, norm, parts, then, segment)?;
+                } else {
+                    self.gemm(x, norm, parts, then, segment)?;
+                }
+            }
+            Node::Rotate { .. } => self.rotate(node, segment),
+            Node::Attend { .. } => self.attend(node, segment),
+            Node::Elements { operation, x, y, out } => {
+                let [x, y, out] = [x, y, out].map(|id| self.place(id, segment));
+                self.elements(operation, x.at, y.at, out, rows);
+            }
+            Node::Route { logits, normalize, out } => {
+                let experts = self.place(logits, segment);
+                let out = self.place(out, segment);
+                let params = RouteParams {
+                    logits: experts.at,
+                    stride: experts.stride,
+                    experts: experts.width,
+                    chosen: out.width,
+                    out: out.at,
+                    normalize: u32::from(normalize),
+                    pad: [0; 2],
+                };
+                self.push("route", &[Bind::Arena], params, [1, rows, 1]);
+            }
+            Node::Experts { .. } => self.experts(node, segment)?,
+            Node::Gather { x, out } => {
+                // Which rows is said by the outputs, counted from the first row of all.
+                let (x, out) = (self.table.lowered.places[x.0 as usize], self.place(out, segment));
+                let params = GatherParams {
+                    x: x.at,
+                    out: out.at,
+                    stride: x.stride,
+                    width: x.width,
+                    first: segment.first,
+                    pad: [0; 3],
+                };
+                self.push("gather", &[Bind::Arena, Bind::Outputs], params, [x.width.div_ceil(128), rows, 1]);
+            }
+        }
+        Ok(())
+    }
+
+    fn norm(&mut self, x: Place, norm: Norm, residual: u32, out: Place, rows: u32) -> Result<()> {
+        let layout = self.table.layout;
+        let (layer, offset) = match norm.kind {
+            NormKind::Rms { offset } => (0, offset),
+            NormKind::Layer => (1, 0.0),
+        };
+        let params = NormParams {
+            x: x.at,
+            out: out.at,
+            x_stride: x.stride,
+            stride: out.stride,
+            width: x.width / norm.groups as u32,
+            weight: layout.vector(norm.weight)?,
+            bias: norm.bias.map_or(Ok(NONE), |b| layout.vector(b))?,
+            residual,
+            eps: norm.eps,
+            offset,
+            layer,
+            pad: 0,
+        };
+        self.push("norm", &[Bind::Weights, Bind::Arena], params, [norm.groups as u32, rows, 1]);
+        Ok(())
+    }
+
+    fn elements(&mut self, operation: Elements, x: u32, y: u32, out: Place, rows: u32) {
+        let mut params =
+            ElementParams { x, y, out: out.at, stride: out.stride, width: out.width, ..ElementParams::default() };
+        match operation {
+            Elements::Add => params.operation = 0,
+            Elements::Gate(activation) => (params.operation, params.activation) = (1, number(activation)),
+            Elements::Cap { scale, cap } => {
+                (params.operation, params.scale, params.cap) = (2, scale, cap.unwrap_or(0.0));
+            }
+        }
+        self.push("elements", &[Bind::Arena], params, [out.width.div_ceil(128), rows, 1]);
+    }
+
+    /// Products of rows that are decoded: one launch for all parts that are stored alike.
+    fn gemv(
+        &mut self,
+        x: ValueId,
+        norm: Option<(Norm, ValueId)>,
+        parts: &[Part],
+        then: Then,
+        segment: Segment,
+    ) -> Result<()> {
+        let layout = self.table.layout;
+        let input = self.place(norm.map_or(x, |(_, id)| id), segment);
+        let mut params = GemvParams {
+            x: input.at,
+            x_stride: input.stride,
+            batch: segment.rows,
+            cols: input.width,
+            norm: NONE,
+            scale: 1.0,
+            routes: NONE,
+            sharing: 1,
+            ..GemvParams::default()
+        };
+        if let Some((norm, _)) = norm {
+            params.norm = layout.vector(norm.weight)?;
+            params.eps = norm.eps;
+            params.offset = if let NormKind::Rms { offset } = norm.kind { offset } else { 0.0 };
+        }
+        let mut residual = NONE;
+        match then {
+            Then::Nothing => {}
+            Then::Gate(activation, _) => (params.gate, params.activation) = (1, number(activation)),
+            Then::Add(id) => residual = self.place(id, segment).at,
+            Then::Cap { scale, cap } => (params.scale, params.cap) = (scale, cap.unwrap_or(0.0)),
+        }
+        let described = parts.iter().map(|part| {
+            let (form, matrix) = layout.matrix(part.weight)?;
+            let out = self.place(if let Then::Gate(_, out) = then { out } else { part.out }, segment);
+            let bias = part.bias.map_or(Ok(NONE), |b| layout.vector(b))?;
+            let rows = part.weight.rows as u32;
+            let part =
+                GemvPart { matrix, rows, out: out.at, stride: out.stride, bias, residual, experts: NONE, pad: [0; 2] };
+            Ok((form, part))
+        });
+        let mut described = described.collect::<Result<Vec<_>>>()?;
+        while let Some(&(form, _)) = described.first() {
+            let mut alike: Vec<GemvPart> = described.iter().filter(|(f, _)| *f == form).map(|(_, p)| *p).collect();
+            alike.truncate(3);
+            let mut taken = alike.len();
+            described.retain(|(f, _)| *f != form || taken == 0 || { taken -= 1; false });
+            self.gemv_launch(form.kernel(if segment.rows == 1 { Family::Gemv1 } else { Family::Gemv4 }), params, &alike);
+        }
+        Ok(())
+    }
+
+    fn gemv_launch(&mut self, kernel: &'static str, mut params: GemvParams, parts: &[GemvPart]) {
+        params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
+        params.part[..parts.len()].copy_from_slice(parts);
+        let pairs: u32 =
+            if params.gate == 1 { parts[0].rows } else { parts.iter().map(|part| part.rows.div_ceil(2)).sum() };
+        let batch = if kernel.ends_with("_1") { params.batch } else { params.batch.div_ceil(4) };
+        self.push(kernel, &[Bind::Weights, Bind::Arena], params, [pairs.div_ceil(4), batch, 1]);
+    }
+
+    /// Products of prompt rows, with the norm before and the gate after as launches of their own.
+    fn gemm(
+        &mut self,
+        x: ValueId,
+        norm: Option<(Norm, ValueId)>,
+        parts: &[Part],
+        then: Then,
+        segment: Segment,
+    ) -> Result<()> {
+        let layout = self.table.layout;
+        let input = self.place(x, segment);
+        if let Some((norm, raw)) = norm {
+            self.norm(self.place(raw, segment), norm, NONE, input, segment.rows)?;
+        }
+        let (mut scale, mut cap, mut residual) = (1.0, 0.0, NONE);
+        match then {
+            Then::Nothing | Then::Gate(..) => {}
+            Then::Add(id) => residual = self.place(id, segment).at,
+            Then::Cap { scale: s, cap: c } => (scale, cap) = (s, c.unwrap_or(0.0)),
+        }
+        for part in parts {
+            let (form, matrix) = layout.matrix(part.weight)?;
+            let out = self.place(part.out, segment);
+            let rows = part.weight.rows as u32;
+            let params = GemmParams {
+                matrix,
+                x: input.at,
+                x_stride: input.stride,
+                batch: segment.rows,
+                cols: input.width,
+                rows,
+                out: out.at,
+                stride: out.stride,
+                bias: part.bias.map_or(Ok(NONE), |b| layout.vector(b))?,
+                residual,
+                scale,
+                cap,
+                pad: 0,
+            };
+            let groups = [rows.div_ceil(64), segment.rows.div_ceil(32), 1];
+            self.push(form.kernel(Family::Gemm), &[Bind::Weights, Bind::Arena], params, groups);
+        }
+        if let (Then::Gate(activation, out), [gate, up]) = (then, parts) {
+            let [gate, up, out] = [gate.out, up.out, out].map(|id| self.place(id, segment));
+            self.elements(Elements::Gate(activation), gate.at, up.at, out, segment.rows);
+        }
+        Ok(())
+    }
+
+    fn cache(&self, cache: CacheLayer) -> Cache {
+        let program = self.table.program;
+        let group = &program.groups[cache.group.0 as usize];
+        let entries = (self.table.limits.context as usize).div_ceil(BLOCK) as u32;
+        Cache {
+            layer: cache.layer as u32,
+            layers: group.layers as u32,
+            kv_heads: group.kv_heads as u32,
+            head_dim: group.head_dim as u32,
+            padded: padded(group.head_dim) as u32,
+            table: cache.group.0 * entries,
+            table_stride: program.groups.len() as u32 * entries,
+            pad: 0,
+        }
+    }
+
+    fn rotate(&mut self, node: &Node, segment: Segment) {
+        let &Node::Rotate { q, k, v, rope, cache, out } = node else { return };
+        let described = self.cache(cache);
+        let [q, k, v, out] = [q, k, v, out].map(|id| self.place(id, segment));
+        let table = rope.map(|id| (&self.table.program.ropes[id.0 as usize], self.table.angles[id.0 as usize]));
+        let heads = q.width / described.head_dim;
+        let params = RotateParams {
+            cache: described,
+            q: q.at,
+            k: k.at,
+            v: v.at,
+            out: out.at,
+            q_stride: q.stride,
+            k_stride: k.stride,
+            heads,
+            first: segment.first,
+            angles: table.map_or(NONE, |(_, at)| at),
+            pairs: table.map_or(0, |(rope, _)| rope.frequencies.len() as u32),
+            split: table.map_or(0, |(rope, _)| u32::from(rope.layout == RopeLayout::SplitHalf)),
+            pad: 0,
+        };
+        let threads = (heads + 2 * described.kv_heads) * described.head_dim / 2;
+        let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables, Bind::Angles];
+        self.push("rotate", &buffers, params, [threads.div_ceil(128), segment.rows, 1]);
+    }
+
+    fn attend(&mut self, node: &Node, segment: Segment) {
+        let &Node::Attend { q, cache, scale, cap, out, scratch } = node else { return };
+        let described = self.cache(cache);
+        let window = self.table.program.groups[cache.group.0 as usize].window;
+        let parts = attend_parts(window, self.table.limits.context);
+        let (q, out) = (self.place(q, segment), self.place(out, segment));
+        let heads = q.width / described.head_dim;
+        let sharing = heads / described.kv_heads;
+        let chunks = described.kv_heads * sharing.div_ceil(TOGETHER as u32);
+        let mut params = AttendParams {
+            cache: described,
+            q: q.at,
+            out: out.at,
+            stride: q.stride,
+            partial: scratch,
+            heads,
+            first: segment.first,
+            parts,
+            window: window.unwrap_or(0) as u32,
+            scale,
+            cap: cap.unwrap_or(0.0),
+            pad: [0; 2],
+        };
+        let kernel = |small, middle, large| match described.padded {
+            ..=64 => small,
+            65..=128 => middle,
+            _ => large,
+        };
+        let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables];
+        if !segment.decode {
+            let kernel = kernel("attend_all_64", "attend_all_128", "attend_all_256");
+            self.push(kernel, &buffers, params, [chunks, segment.rows, 1]);
+            return;
+        }
+        let kernel = kernel("attend_part_64", "attend_part_128", "attend_part_256");
+        let together = decode_rows(self.table.limits) as u32;
+        for first in (0..segment.rows).step_by(together as usize) {
+            let rows = together.min(segment.rows - first);
+            params.first = segment.first + first;
+            params.q = q.at + first * q.stride;
+            params.out = out.at + first * out.stride;
+            self.push(kernel, &buffers, params, [chunks, rows, parts]);
+            self.push("attend_merge", &[Bind::Arena, Bind::Rows], params, [heads, rows, 1]);
+        }
+    }
+
+    fn experts(&mut self, node: &Node, segment: Segment) -> Result<()> {
+        let Node::Experts { x, routes, experts, activation, out, tables, scratch } = node else { return Ok(()) };
+        let Some(first) = experts.first() else { return Ok(()) };
+        let layout = self.table.layout;
+        let [x, routes, out] = [*x, *routes, *out].map(|id| self.place(id, segment));
+        let (inner, chosen) = (first.gate.rows as u32, routes.width);
+        let inner_stride = inner.next_multiple_of(4);
+        let part = |table: usize, rows: u32, at: u32, stride: u32, slice| {
+            let (form, matrix) = layout.matrix(slice)?;
+            let (bias, residual, experts) = (NONE, NONE, tables[table]);
+            Ok::<_, akunu_program::Error>((
+                form,
+                GemvPart { matrix, rows, out: at, stride, bias, residual, experts, pad: [0; 2] },
+            ))
+        };
+        let up = GemvParams {
+            x: x.at,
+            x_stride: x.stride,
+            batch: segment.rows * chosen,
+            cols: x.width,
+            norm: NONE,
+            gate: 1,
+            activation: number(*activation),
+            scale: 1.0,
+            routes: routes.at,
+            sharing: chosen,
+            ..GemvParams::default()
+        };
+        let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
+        let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
+        self.gemv_launch(form.kernel(Family::Gemv1), up, &[gate_part, up_part]);
+        let down = GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
+        let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
+        self.gemv_launch(form.kernel(Family::Gemv1), down, &[down_part]);
+        let params = MixParams {
+            x: scratch[1],
+            x_stride: out.stride,
+            routes: routes.at,
+            chosen,
+            out: out.at,
+            stride: out.stride,
+            width: out.width,
+            pad: 0,
+        };
+        self.push("mix", &[Bind::Arena], params, [out.width.div_ceil(128), segment.rows, 1]);
+        Ok(())
+    }
+
+    fn choose(&mut self, shape: &Shape, outputs: u32) {
+        let logits = self.table.lowered.places[self.table.program.logits.0 as usize];
+        let blocks = self.table.blocks;
+        let params = SelectParams {
+            logits: logits.at,
+            stride: logits.stride,
+            vocabulary: logits.width,
+            context: self.table.limits.context,
+            thresholds: self.table.lowered.thresholds,
+            best: self.table.lowered.best,
+            blocks,
+            advance: u32::from(shape.advance),
+            outputs,
+            pad: [0; 3],
+        };
+        let [arena, rows, picked] = [Bind::Arena, Bind::Rows, Bind::Outputs];
+        if shape.choice == Choice::Sampled {
+            let penalize = [arena, rows, picked, Bind::Tokens, Bind::Samplings];
+            self.push("penalize", &penalize, params, [outputs, 1, 1]);
+            self.push("threshold", &[arena, rows, picked, Bind::Samplings], params, [outputs, 1, 1]);
+        }
+        self.push("best_of_block", &[arena, rows, picked, Bind::Samplings], params, [blocks, outputs, 1]);
+        self.push("choose", &[arena, rows, picked, Bind::Tokens, Bind::Chosen], params, [outputs, 1, 1]);
+    }
+}

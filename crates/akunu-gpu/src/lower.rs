@@ -96,7 +96,8 @@ pub(crate) fn lower(program: &Program, layout: &Layout, limits: &Limits, blocks:
     let outputs = limits.outputs as usize;
     let thresholds = arena.take(outputs)?;
     let best = arena.take(2 * outputs * blocks as usize)?;
-    let mut constants = Vec::new();
+    let constants = nodes.iter_mut().map(|node| node.constants(layout, &mut arena)).collect::<Result<Vec<_>>>()?;
+    let constants = constants.into_iter().flatten().collect();
     let mut places = vec![Place::default(); program.values.len()];
     let sizes: Vec<usize> = program
         .values
@@ -122,7 +123,7 @@ pub(crate) fn lower(program: &Program, layout: &Layout, limits: &Limits, blocks:
         for &id in &written {
             places[id.0 as usize].at = arena.take(sizes[id.0 as usize])?;
         }
-        let scratch = node.scratch(program, layout, limits, &mut arena, &mut constants)?;
+        let scratch = node.scratch(program, limits, &mut arena)?;
         scratch.into_iter().for_each(|(at, floats)| arena.give(at, floats));
         values.extend(written);
         values.sort_unstable();
@@ -170,15 +171,21 @@ impl Node {
         }
     }
 
-    /// Takes what room the node needs besides its values; gives what is free again after it.
-    fn scratch(
-        &mut self,
-        program: &Program,
-        layout: &Layout,
-        limits: &Limits,
-        arena: &mut Arena,
-        constants: &mut Vec<(u32, Vec<Matrix>)>,
-    ) -> Result<Vec<(u32, usize)>> {
+    /// What must lie in the arena for good. Taken before any value is placed, so that none ever lies there.
+    fn constants(&mut self, layout: &Layout, arena: &mut Arena) -> Result<Vec<(u32, Vec<Matrix>)>> {
+        let Node::Experts { experts, tables, .. } = self else { return Ok(Vec::new()) };
+        let slices: [fn(&Expert) -> Slice; 3] = [|e| e.gate, |e| e.up, |e| e.down];
+        let table = |(table, slice): (&mut u32, fn(&Expert) -> Slice)| {
+            let matrices = experts.iter().map(|e| Ok(layout.matrix(slice(e))?.1));
+            let matrices = matrices.collect::<Result<Vec<Matrix>>>()?;
+            *table = arena.take(matrices.len() * size_of::<Matrix>() / size_of::<f32>())?;
+            Ok((*table, matrices))
+        };
+        tables.iter_mut().zip(slices).map(table).collect()
+    }
+
+    /// Takes what room the node needs besides its values; it is free again after the node.
+    fn scratch(&mut self, program: &Program, limits: &Limits, arena: &mut Arena) -> Result<Vec<(u32, usize)>> {
         match self {
             Node::Attend { q, cache, scratch, .. } => {
                 let group = &program.groups[cache.group.0 as usize];
@@ -188,17 +195,10 @@ impl Node {
                 *scratch = arena.take(floats)?;
                 Ok(vec![(*scratch, floats)])
             }
-            Node::Experts { x, routes, experts, tables, scratch, .. } => {
+            Node::Experts { x, routes, experts, scratch, .. } => {
                 let rows = limits.rows as usize * program.value(*routes).width;
                 let inner = experts.first().map_or(0, |e| e.gate.rows).next_multiple_of(4);
                 let hidden = program.value(*x).width.next_multiple_of(4);
-                let slices: [fn(&Expert) -> Slice; 3] = [|e| e.gate, |e| e.up, |e| e.down];
-                for (table, slice) in tables.iter_mut().zip(slices) {
-                    let matrices = experts.iter().map(|e| Ok(layout.matrix(slice(e))?.1));
-                    let matrices = matrices.collect::<Result<Vec<Matrix>>>()?;
-                    *table = arena.take(matrices.len() * size_of::<Matrix>() / size_of::<f32>())?;
-                    constants.push((*table, matrices));
-                }
                 *scratch = [arena.take(rows * inner)?, arena.take(rows * hidden)?];
                 Ok(vec![(scratch[0], rows * inner), (scratch[1], rows * hidden)])
             }

@@ -1,0 +1,258 @@
+//! NVIDIA GPUs, through the driver alone: kernels as PTX that the driver compiles for its device, lists as CUDA graphs.
+
+mod driver;
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+
+use akunu_program::{Error, Result};
+
+use crate::host::{Bind, Command, Facts, Host};
+use driver::{Address, Driver, Handle};
+
+include!(concat!(env!("OUT_DIR"), "/cuda_kernels.rs"));
+
+/// The kernels, for every device from the sm_80 generation on.
+const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+
+/// A GPU with its queue.
+pub struct Cuda {
+    device: Arc<Device>,
+    facts: Facts,
+    /// By name: the function and the threads of a threadgroup.
+    kernels: HashMap<&'static str, (Kernel, u32)>,
+}
+
+/// A function on the device.
+#[derive(Clone, Copy)]
+struct Kernel(Handle);
+
+/// The driver's handles, which may be used from any thread once the context is set there.
+struct Device {
+    driver: Driver,
+    ordinal: i32,
+    context: Handle,
+    stream: Handle,
+    module: Handle,
+}
+
+// SAFETY: the driver's handles belong to the process and not to a thread; `Device::here` sets the context on whatever thread uses
+// them, and the driver does its own locking.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+/// Attributes of a device, by the driver's numbers.
+const MULTIPROCESSORS: i32 = 16;
+const CAPABILITY: i32 = 75;
+
+/// Streams that do not wait for the default one.
+const NON_BLOCKING: u32 = 1;
+/// Captures that leave other threads alone.
+const THREAD_LOCAL: i32 = 1;
+
+impl Cuda {
+    /// The first GPU.
+    pub fn new() -> Result<Cuda> {
+        let driver = Driver::find()?;
+        let (mut ordinal, mut context, mut stream, mut module) =
+            (0, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut units, mut capability, mut memory) = (0, 0, 0);
+        let mut name: [c_char; 128] = [0; 128];
+        let image = CString::new(PTX).map_err(|_| Error::Device("the kernels are damaged".to_owned()))?;
+        // SAFETY: all pointers are to locals of the types the driver writes; the image ends in a zero.
+        unsafe {
+            driver.init(0)?;
+            driver.device_get(&raw mut ordinal, 0)?;
+            driver.device_attribute(&raw mut units, MULTIPROCESSORS, ordinal)?;
+            driver.device_attribute(&raw mut capability, CAPABILITY, ordinal)?;
+            driver.device_memory(&raw mut memory, ordinal)?;
+            driver.device_name(name.as_mut_ptr(), 127, ordinal)?;
+            if capability < 8 {
+                let problem = "this GPU is older than the sm_80 generation, which the kernels need";
+                return Err(Error::Device(problem.to_owned()));
+            }
+            driver.context_retain(&raw mut context, ordinal)?;
+            driver.context_set(context)?;
+            driver.stream_create(&raw mut stream, NON_BLOCKING)?;
+            let none = std::ptr::null_mut();
+            driver.module_load(&raw mut module, image.as_ptr().cast(), 0, none, std::ptr::null_mut())?;
+        }
+        let device = Arc::new(Device { driver, ordinal, context, stream, module });
+        let mut kernels = HashMap::new();
+        for &(kernel, threads) in KERNELS {
+            let (symbol, mut function) = (CString::new(kernel).unwrap_or_default(), std::ptr::null_mut());
+            // SAFETY: the module is loaded and the name ends in a zero.
+            unsafe { device.driver.module_function(&raw mut function, module, symbol.as_ptr())? };
+            kernels.insert(kernel, (Kernel(function), threads));
+        }
+        let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+        let name = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Cuda { device, facts: Facts { name, units: units as u32, memory: memory as u64 }, kernels })
+    }
+}
+
+impl Device {
+    /// The driver, with the context set on this thread.
+    fn here(&self) -> Result<&Driver> {
+        // SAFETY: the context is retained as long as `self` lives.
+        unsafe { self.driver.context_set(self.context)? };
+        Ok(&self.driver)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // What fails here has nobody to tell.
+        // SAFETY: nothing on the device outlives it: buffers and lists hold an `Arc` of it.
+        unsafe {
+            let _ = self.driver.context_set(self.context);
+            let _ = self.driver.stream_wait(self.stream);
+            let _ = self.driver.module_unload(self.module);
+            let _ = self.driver.stream_destroy(self.stream);
+            let _ = self.driver.context_release(self.ordinal);
+        }
+    }
+}
+
+/// Memory of the device.
+pub struct Buffer {
+    device: Arc<Device>,
+    address: Address,
+    bytes: usize,
+}
+
+impl Buffer {
+    fn at(&self, offset: usize, bytes: usize) -> Result<Address> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let outside = || Error::Device(format!("{bytes} bytes at {offset} of {}", self.bytes));
+        inside.then_some(self.address + offset as u64).ok_or_else(outside)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the address was allocated with this buffer; work in flight is waited for by whoever started it.
+        let _ = self.device.here().and_then(|driver| unsafe { driver.free(self.address) });
+    }
+}
+
+/// A graph, ready to launch.
+pub struct List {
+    device: Arc<Device>,
+    executable: Handle,
+}
+
+// SAFETY: as for `Device`.
+unsafe impl Send for List {}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the executable was made with this list.
+        let _ = self.device.here().and_then(|driver| unsafe { driver.graph_forget(self.executable) });
+    }
+}
+
+impl Host for Cuda {
+    type Buffer = Buffer;
+    type List = List;
+
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        let (driver, mut address) = (self.device.here()?, 0);
+        // SAFETY: the driver writes an address of at least one byte, which is then within bounds.
+        unsafe {
+            driver.allocate(&raw mut address, bytes.max(16))?;
+            driver.set(address, 0, bytes.max(16), self.device.stream)?;
+        }
+        Ok(Buffer { device: Arc::clone(&self.device), address, bytes })
+    }
+
+    fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let address = buffer.at(offset, bytes.len())?;
+        // SAFETY: in bounds on both sides; from pageable memory the driver has copied the bytes when it returns.
+        unsafe { self.device.here()?.to_device(address, bytes.as_ptr().cast(), bytes.len(), self.device.stream) }
+    }
+
+    fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let address = buffer.at(offset, out.len())?;
+        // SAFETY: in bounds on both sides.
+        unsafe {
+            self.device.here()?.to_host(out.as_mut_ptr().cast(), address, out.len(), self.device.stream)?;
+        }
+        self.wait()
+    }
+
+    fn copy(&self, buffer: &Buffer, from: usize, to: usize, bytes: usize) -> Result<()> {
+        let (from, to) = (buffer.at(from, bytes)?, buffer.at(to, bytes)?);
+        // SAFETY: in bounds, and the caller says that the ranges do not overlap.
+        unsafe { self.device.here()?.copy(to, from, bytes, self.device.stream) }
+    }
+
+    unsafe fn record<'b>(&self, commands: &[Command], buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<List> {
+        let (driver, stream) = (self.device.here()?, self.device.stream);
+        let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: launches are captured and not run; their parameters are copied by the driver before it returns. That the buffers
+        // live and are large enough is the caller's promise.
+        unsafe {
+            driver.capture_begin(stream, THREAD_LOCAL)?;
+            let launched = commands.iter().try_for_each(|command| self.launch(command, buffer));
+            let ended = driver.capture_end(stream, &raw mut graph);
+            launched.and(ended)?;
+            let made = driver.graph_instantiate(&raw mut executable, graph, 0);
+            driver.graph_destroy(graph)?;
+            made?;
+        }
+        Ok(List { device: Arc::clone(&self.device), executable })
+    }
+
+    fn replay(&self, list: &List, times: u32) -> Result<()> {
+        let driver = self.device.here()?;
+        // SAFETY: whoever recorded the list promised that it may run.
+        (0..times).try_for_each(|_| unsafe { driver.graph_launch(list.executable, self.device.stream) })
+    }
+
+    fn wait(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as the device.
+        unsafe { self.device.here()?.stream_wait(self.device.stream) }
+    }
+}
+
+impl Cuda {
+    /// Launches a kernel on the stream, which may be capturing.
+    unsafe fn launch<'b>(&self, command: &Command, buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<()> {
+        let kernel = self.kernels.get(command.kernel);
+        let &(Kernel(function), threads) =
+            kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{}\"", command.kernel)))?;
+        let mut addresses: Vec<Address> = command.buffers.iter().map(|bind| buffer(*bind).address).collect();
+        // Copied to where structures of vectors may lie.
+        let mut params = vec![0u128; command.params.len().div_ceil(16)];
+        bytemuck::cast_slice_mut(&mut params)[..command.params.len()].copy_from_slice(&command.params);
+        let mut arguments: Vec<*mut c_void> = addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
+        arguments.push(params.as_mut_ptr().cast());
+        let [x, y, z] = command.groups;
+        let (stream, none) = (self.device.stream, std::ptr::null_mut());
+        // SAFETY: one argument for each parameter, of its type and size.
+        unsafe {
+            self.device.driver.launch(function, x, y, z, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), none)
+        }
+    }
+}

@@ -1,7 +1,9 @@
 // Rotation, the cache, and attention.
 //
 // The cache of one head in one block of 64 positions is a tile: keys [dim / 8][position][8], so that neighbouring threads take
-// neighbouring positions, then values [position][dim]; dims are padded to a multiple of eight with zeros.
+// neighbouring positions, then values [position][dim]; dims are padded to a multiple of eight with zeros. Elements are halves,
+// or signed bytes under one half for every 32 of a head: then the scales follow, of keys [dim / 32][position], of values
+// [position][dim / 32].
 
 constant uint BLOCK = 64;
 
@@ -14,11 +16,62 @@ struct Cache {
     uint padded;       // head_dim to a multiple of eight
     uint table;        // the group's first entry in a slot's block tables
     uint table_stride; // entries from one slot to the next
-    uint pad;
+    uint quantised;    // bytes and scales instead of halves
 };
 
+// Scales of a head at one position.
+inline uint scales_of(const Cache c) {
+    return (c.head_dim + 31) / 32;
+}
+
+// The byte at which a tile begins.
 inline ulong tile(const Cache c, uint block, uint head) {
-    return ulong((block * c.layers + c.layer) * c.kv_heads + head) * (2 * BLOCK * c.padded);
+    const uint bytes = c.quantised ? 2 * BLOCK * (c.padded + 2 * scales_of(c)) : 4 * BLOCK * c.padded;
+    return ulong((block * c.layers + c.layer) * c.kv_heads + head) * bytes;
+}
+
+// Eight dims of a key.
+template <bool QUANTISED>
+inline void load_key(device const uchar* tile, const Cache c, uint eight, uint at, thread float* k) {
+    if (QUANTISED) {
+        const uint2 v = ((device const uint2*)tile)[eight * BLOCK + at];
+        const float scale = float(((device const half*)(tile + 2 * BLOCK * c.padded))[eight / 4 * BLOCK + at]);
+        for (uint i = 0; i < 4; ++i) {
+            k[i] = scale * centred(((v.x >> (8 * i)) & 255) ^ 128, 128.0f);
+            k[i + 4] = scale * centred(((v.y >> (8 * i)) & 255) ^ 128, 128.0f);
+        }
+    } else {
+        const uint4 v = ((device const uint4*)tile)[eight * BLOCK + at];
+        halves(v.x, k), halves(v.y, k + 2), halves(v.z, k + 4), halves(v.w, k + 6);
+    }
+}
+
+// Two dims of a value.
+template <bool QUANTISED> inline float2 load_value(device const uchar* tile, const Cache c, uint at, uint pair) {
+    if (QUANTISED) {
+        const uint groups = scales_of(c);
+        const uint v = ((device const ushort*)(tile + (BLOCK + at) * c.padded))[pair];
+        device const half* scales = (device const half*)(tile + 2 * BLOCK * (c.padded + groups));
+        const float scale = float(scales[at * groups + pair / 16]);
+        return float2(scale * centred((v & 255) ^ 128, 128.0f), scale * centred((v >> 8) ^ 128, 128.0f));
+    }
+    return float2(((device const half2*)(tile + 2 * (BLOCK + at) * c.padded))[pair]);
+}
+
+// The scale of up to 32 elements of a head.
+inline float byte_scale(thread const float* x, uint count) {
+    float largest = 0.0f;
+    for (uint i = 0; i < count; ++i) largest = max(largest, abs(x[i]));
+    return float(half(largest / 127.0f));
+}
+
+inline uchar byte_of(float x, float scale) {
+    const float q = scale > 0.0f ? min(max(rint(x / scale), -127.0f), 127.0f) : 0.0f;
+    return uchar(int(q) & 255);
+}
+
+inline void store_key_byte(device uchar* tile, uint d, uint at, uchar code) {
+    tile[(d / 8 * BLOCK + at) * 8 + d % 8] = code;
 }
 
 struct RotateParams {
@@ -34,14 +87,14 @@ struct RotateParams {
     uint angles;   // cosines and sines, [position][pair], in floats from their start, or NONE
     uint pairs;    // rotated pairs of a head
     uint split;    // pairs are (i, i + pairs) instead of (2 i, 2 i + 1)
-    uint pad;
+    uint keys;     // rotated keys, in the arena, for a quantised cache: `remember` stores them
 };
 
 // One thread for two elements of a head of q, k or v.
 [[max_total_threads_per_threadgroup(128)]]
 kernel void rotate(
     device float*          arena  [[buffer(0)]],
-    device half*           kv     [[buffer(1)]],
+    device uchar*          kv     [[buffer(1)]],
     device const Row*      rows   [[buffer(2)]],
     device const uint*     tables [[buffer(3)]],
     device const float*    angles [[buffer(4)]],
@@ -75,14 +128,100 @@ kernel void rotate(
         out[a] = first, out[b] = second;
         return;
     }
+    if (p.cache.quantised) {
+        if (head >= p.heads + kv_heads) return;
+        device float* key = arena + p.keys + group.y * p.k_stride + (head - p.heads) * p.cache.head_dim;
+        key[a] = first, key[b] = second;
+        return;
+    }
     const uint block = tables[row.x * p.cache.table_stride + p.cache.table + position / BLOCK], at = position % BLOCK;
     if (head < p.heads + kv_heads) {
-        device half* keys = kv + tile(p.cache, block, head - p.heads);
+        device half* keys = (device half*)(kv + tile(p.cache, block, head - p.heads));
         keys[(a / 8 * BLOCK + at) * 8 + a % 8] = half(first);
         keys[(b / 8 * BLOCK + at) * 8 + b % 8] = half(second);
     } else {
-        device half* values = kv + tile(p.cache, block, head - p.heads - kv_heads) + (BLOCK + at) * p.cache.padded;
+        device half* values = (device half*)(kv + tile(p.cache, block, head - p.heads - kv_heads));
+        values += (BLOCK + at) * p.cache.padded;
         values[a] = half(first), values[b] = half(second);
+    }
+}
+
+// Stores rotated keys and values as bytes: one thread for 32 elements of a head.
+[[max_total_threads_per_threadgroup(64)]]
+kernel void remember(
+    device const float*    arena  [[buffer(0)]],
+    device uchar*          kv     [[buffer(1)]],
+    device const Row*      rows   [[buffer(2)]],
+    device const uint*     tables [[buffer(3)]],
+    constant RotateParams& p      [[buffer(4)]],
+    uint3 group        [[threadgroup_position_in_grid]],
+    uint  thread_index [[thread_index_in_threadgroup]])
+{
+    const uint groups = scales_of(p.cache), i = group.x * 64 + thread_index;
+    if (i >= 2 * p.cache.kv_heads * groups) return;
+    const bool is_key = i < p.cache.kv_heads * groups;
+    const uint head = i / groups % p.cache.kv_heads, part = i % groups, count = min(32u, p.cache.head_dim - 32 * part);
+    const Row row = rows[p.first + group.y];
+    const uint block = tables[row.x * p.cache.table_stride + p.cache.table + row.y / BLOCK], at = row.y % BLOCK;
+    device uchar* out = kv + tile(p.cache, block, head);
+    device const float* from =
+        arena + (is_key ? p.keys : p.v) + group.y * p.k_stride + head * p.cache.head_dim + 32 * part;
+    float x[32];
+    for (uint d = 0; d < 32; ++d) x[d] = d < count ? from[d] : 0.0f;
+    const float scale = byte_scale(x, 32);
+    device half* scales = (device half*)(out + 2 * BLOCK * p.cache.padded);
+    if (is_key) scales[part * BLOCK + at] = half(scale);
+    else scales[BLOCK * groups + at * groups + part] = half(scale);
+    for (uint d = 0; d < count; ++d) {
+        const uint dim = 32 * part + d;
+        if (is_key) store_key_byte(out, dim, at, byte_of(x[d], scale));
+        else out[(BLOCK + at) * p.cache.padded + dim] = byte_of(x[d], scale);
+    }
+}
+
+struct ShiftParams {
+    Cache cache; // the layer is that of the threadgroup
+    uint block;
+    uint stride; // floats of a layer's turn
+    uint pad[2];
+};
+
+// Turns the keys of a block by some positions: one threadgroup for each head of each layer, one thread for each position. A
+// layer's turn is its number of pairs, whether they are split, and their cosines and sines.
+[[max_total_threads_per_threadgroup(64)]]
+kernel void shift_keys(
+    device uchar*         kv    [[buffer(0)]],
+    device const float*   turns [[buffer(1)]],
+    constant ShiftParams& p     [[buffer(2)]],
+    uint3 group [[threadgroup_position_in_grid]],
+    uint  at    [[thread_index_in_threadgroup]])
+{
+    Cache cache = p.cache;
+    cache.layer = group.y;
+    device const float* turn = turns + group.y * p.stride;
+    const uint pairs = uint(turn[0]);
+    const bool split = turn[1] != 0.0f;
+    if (pairs == 0) return;
+    device uchar* keys = kv + tile(cache, p.block, group.x);
+    float k[256];
+    for (uint eight = 0; eight < cache.padded / 8; ++eight) {
+        if (cache.quantised) load_key<true>(keys, cache, eight, at, k + 8 * eight);
+        else load_key<false>(keys, cache, eight, at, k + 8 * eight);
+    }
+    for (uint i = 0; i < pairs; ++i) {
+        const uint a = split ? i : 2 * i, b = split ? i + pairs : 2 * i + 1;
+        const float cosine = turn[2 + 2 * i], sine = turn[3 + 2 * i], x0 = k[a], x1 = k[b];
+        k[a] = x0 * cosine - x1 * sine, k[b] = x0 * sine + x1 * cosine;
+    }
+    if (!cache.quantised) {
+        for (uint d = 0; d < cache.head_dim; ++d) ((device half*)keys)[(d / 8 * BLOCK + at) * 8 + d % 8] = half(k[d]);
+        return;
+    }
+    for (uint part = 0; part < scales_of(cache); ++part) {
+        const uint count = min(32u, cache.head_dim - 32 * part);
+        const float scale = byte_scale(k + 32 * part, count);
+        ((device half*)(keys + 2 * BLOCK * cache.padded))[part * BLOCK + at] = half(scale);
+        for (uint d = 32 * part; d < 32 * part + count; ++d) store_key_byte(keys, d, at, byte_of(k[d], scale));
     }
 }
 
@@ -108,8 +247,8 @@ constant uint TOGETHER = 4;
 
 // One threadgroup for up to four heads of a row: for one part of its positions, or for all of them one after the other.
 // Every thread scores one position; then every SIMD group sums 32 positions' values, every lane 2 PAIRS dims.
-template <int PAIRS, bool ALL>
-inline void attend(device float* arena, device const half* kv, device const Row* rows, device const uint* tables,
+template <int PAIRS, bool ALL, bool QUANTISED>
+inline void attend(device float* arena, device const uchar* kv, device const Row* rows, device const uint* tables,
                    const AttendParams p, threadgroup float* queries, threadgroup float* weights, threadgroup float* best,
                    threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
     const Row row = rows[p.first + group.y];
@@ -140,12 +279,10 @@ inline void attend(device float* arena, device const half* kv, device const Row*
         float score[TOGETHER];
         for (uint r = 0; r < TOGETHER; ++r) score[r] = 0.0f;
         if (seen) {
-            device const uint4* keys =
-                (device const uint4*)(kv + tile(p.cache, table[position / BLOCK], kv_head)) + position % BLOCK;
+            device const uchar* keys = kv + tile(p.cache, table[position / BLOCK], kv_head);
             for (uint d = 0; d < padded / 8; ++d) {
-                const uint4 v = keys[d * BLOCK];
                 float k[8];
-                halves(v.x, k), halves(v.y, k + 2), halves(v.z, k + 4), halves(v.w, k + 6);
+                load_key<QUANTISED>(keys, p.cache, d, position % BLOCK, k);
                 for (uint r = 0; r < TOGETHER; ++r)
                     for (uint i = 0; i < 8; ++i) score[r] = fma(queries[r * padded + 8 * d + i], k[i], score[r]);
             }
@@ -170,12 +307,11 @@ inline void attend(device float* arena, device const half* kv, device const Row*
         for (uint i = 32 * sg; i < 32 * sg + 32; ++i) {
             const uint at = part * PART + i;
             if (at < begin || at >= end) continue;
-            device const half2* values =
-                (device const half2*)(kv + tile(p.cache, table[at / BLOCK], kv_head) + (BLOCK + at % BLOCK) * padded);
+            device const uchar* values = kv + tile(p.cache, table[at / BLOCK], kv_head);
             for (int j = 0; j < PAIRS; ++j) {
                 const uint pair = lane + 32 * j;
                 if (2 * pair >= padded) continue;
-                const float2 v = float2(values[pair]);
+                const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, pair);
                 for (uint r = 0; r < TOGETHER; ++r) sum[r][j] += weights[r * PART + i] * v;
             }
         }
@@ -209,9 +345,9 @@ inline void attend(device float* arena, device const half* kv, device const Row*
     }
 }
 
-#define ATTEND_KERNEL(name, DIM, ALL) \
+#define ATTEND_KERNEL(name, DIM, ALL, QUANTISED) \
     [[max_total_threads_per_threadgroup(128)]] kernel void name##_##DIM( \
-        device float* arena [[buffer(0)]], device const half* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
+        device float* arena [[buffer(0)]], device const uchar* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
         device const uint* tables [[buffer(3)]], constant AttendParams& p [[buffer(4)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
@@ -219,14 +355,15 @@ inline void attend(device float* arena, device const half* kv, device const Row*
         threadgroup float weights[4 * 128]; \
         threadgroup float best[4 * 4]; \
         threadgroup float sums[4 * 4 * DIM]; \
-        attend<DIM / 64, ALL>(arena, kv, rows, tables, p, queries, weights, best, sums, group, thread_index, lane, sg); \
+        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, p, queries, weights, best, sums, group, thread_index, \
+                                         lane, sg); \
     }
-ATTEND_KERNEL(attend_part, 64, false)
-ATTEND_KERNEL(attend_part, 128, false)
-ATTEND_KERNEL(attend_part, 256, false)
-ATTEND_KERNEL(attend_all, 64, true)
-ATTEND_KERNEL(attend_all, 128, true)
-ATTEND_KERNEL(attend_all, 256, true)
+#define ATTEND_KERNELS(DIM) \
+    ATTEND_KERNEL(attend_part, DIM, false, false) ATTEND_KERNEL(attend_all, DIM, true, false) \
+    ATTEND_KERNEL(attend_part_q8, DIM, false, true) ATTEND_KERNEL(attend_all_q8, DIM, true, true)
+ATTEND_KERNELS(64)
+ATTEND_KERNELS(128)
+ATTEND_KERNELS(256)
 
 // Adds the parts of a row: one threadgroup for each head.
 [[max_total_threads_per_threadgroup(64)]]

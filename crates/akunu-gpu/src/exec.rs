@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use akunu_program::program::Program;
+use akunu_program::program::{CacheLayer, Program};
+use akunu_program::rope::RopeLayout;
 use akunu_program::select::{Sampling, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{
-    BLOCK, Batch, Error, Executable, Limits, Outputs, Result, SlotEdit, StopFlag, Work,
+    BLOCK, Batch, Error, Executable, KeyShift, Limits, Outputs, Result, SlotEdit, StopFlag, Work,
 };
 
 use crate::ChipConfig;
@@ -48,6 +49,9 @@ struct Memory<H: Host> {
     tokens: H::Buffer,
     samplings: H::Buffer,
     chosen: H::Buffer,
+    /// `[layer][turn_stride]`.
+    turns: H::Buffer,
+    turn_stride: usize,
 }
 
 impl<H: Host> GpuExecutable<H> {
@@ -63,11 +67,13 @@ impl<H: Host> GpuExecutable<H> {
         }
         check_heads(program)?;
         let chip = ChipConfig::new(host.facts());
-        let lowered = lower(program, &weights.layout, limits, chip.blocks)?;
+        let lowered = lower(program, &weights.layout, limits, kv.kind, chip.blocks)?;
         let context = limits.context as usize;
         let (angles, angle_starts) = angles(program, context)?;
         let slots = limits.slots as usize;
         let entries = slots * program.groups.len() * context.div_ceil(BLOCK);
+        let layers = program.groups.iter().map(|g| g.layers).max().unwrap_or(0);
+        let turn_stride = 2 + 2 * program.ropes.iter().map(|r| r.frequencies.len()).max().unwrap_or(0);
         let memory = Memory {
             arena: host.allocate(lowered.size * size_of::<f32>())?,
             rows: host.allocate(limits.rows as usize * 16)?,
@@ -78,6 +84,8 @@ impl<H: Host> GpuExecutable<H> {
             tokens: host.allocate(slots * context * 4)?,
             samplings: host.allocate(slots * size_of::<params::Sampling>())?,
             chosen: host.allocate(chip.chain as usize * limits.outputs as usize * 4)?,
+            turns: host.allocate(layers * turn_stride * 4)?,
+            turn_stride,
             lowered,
             weights,
             kv,
@@ -134,6 +142,7 @@ impl<H: Host> Memory<H> {
             Bind::Tokens => &self.tokens,
             Bind::Samplings => &self.samplings,
             Bind::Chosen => &self.chosen,
+            Bind::Turns => &self.turns,
             Bind::Kv(group) => self.kv.buffer(group),
         }
     }
@@ -185,6 +194,7 @@ impl<H: Host> GpuExecutable<H> {
         for copy in batch.copies {
             memory.kv.copy(host, *copy)?;
         }
+        batch.shifts.iter().try_for_each(|shift| self.shift(*shift))?;
         let mut first = 0;
         for span in batch.spans {
             let tokens = &batch.tokens[first..first + span.rows as usize];
@@ -270,15 +280,7 @@ impl<H: Host> GpuExecutable<H> {
             return self.host.wait();
         }
         let memory = &self.memory;
-        let table = Table {
-            program: &self.program,
-            lowered: &memory.lowered,
-            layout: &memory.weights.layout,
-            limits: &self.limits,
-            angles: &memory.angle_starts,
-            blocks: self.chip.blocks,
-        };
-        let commands = commands(&table, shape)?;
+        let commands = commands(&self.table(), shape)?;
         // SAFETY: the buffers live as long as `self`, and lists are dropped before; offsets come from the plans the buffers were
         // sized by, rows and blocks from batches that were checked.
         let list = unsafe { self.host.record(&commands, &|bind| memory.buffer(bind))? };
@@ -288,6 +290,42 @@ impl<H: Host> GpuExecutable<H> {
             self.lists.insert(shape.clone(), list);
         }
         Ok(())
+    }
+
+    fn table(&self) -> Table<'_> {
+        Table {
+            program: &self.program,
+            lowered: &self.memory.lowered,
+            layout: &self.memory.weights.layout,
+            limits: &self.limits,
+            kind: self.memory.kv.kind,
+            angles: &self.memory.angle_starts,
+            blocks: self.chip.blocks,
+        }
+    }
+
+    /// Turns the keys of a block. Their magnitude is in them already.
+    fn shift(&self, shift: KeyShift) -> Result<()> {
+        let mut turns = Vec::new();
+        for layer in 0..self.program.groups[shift.group.0 as usize].layers {
+            let start = turns.len();
+            if let Some(rope) = self.program.rope_of(CacheLayer { group: shift.group, layer }) {
+                let table = &self.program.ropes[rope.0 as usize];
+                let split = if table.layout == RopeLayout::SplitHalf { 1.0 } else { 0.0 };
+                turns.extend([table.frequencies.len() as f32, split]);
+                for &frequency in &table.frequencies {
+                    let angle = f64::from(shift.by) * f64::from(frequency);
+                    turns.extend([angle.cos() as f32, angle.sin() as f32]);
+                }
+            }
+            turns.resize(start + self.memory.turn_stride, 0.0);
+        }
+        self.host.write(&self.memory.turns, 0, bytemuck::cast_slice(&turns))?;
+        let command = self.table().shift(shift, self.memory.turn_stride as u32);
+        // SAFETY: the buffers live as long as `self`; the block was checked.
+        let list = unsafe { self.host.record(&[command], &|bind| self.memory.buffer(bind))? };
+        self.host.replay(&list, 1)?;
+        self.host.wait()
     }
 
     fn read_logits(&self, outputs: usize, logits: &mut Vec<f32>) -> Result<()> {

@@ -23,6 +23,8 @@ pub enum Bind {
     Samplings,
     /// The tokens chosen, `[turn][output]`.
     Chosen,
+    /// How far the keys of each layer turn when a block moves.
+    Turns,
     /// Keys and values of a group.
     Kv(u32),
 }

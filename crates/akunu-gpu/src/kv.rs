@@ -1,8 +1,8 @@
-//! Keys and values in F16, paged: one buffer for each group, `[block][layer][kv_head]` tiles as `kernels/attention.metal` has
+//! Keys and values, paged: one buffer for each group, `[block][layer][kv_head]` tiles as `kernels/attention.metal` has
 //! them.
 
 use akunu_program::program::KvGroup;
-use akunu_program::{BLOCK, BlockCopy, Error, KvStore, Result};
+use akunu_program::{BLOCK, BlockCopy, Error, KV_GROUP, KvStore, KvType, Result};
 
 use crate::host::Host;
 
@@ -13,6 +13,7 @@ pub(crate) fn padded(head_dim: usize) -> usize {
 
 pub(crate) struct GpuKv<H: Host> {
     groups: Vec<Group<H>>,
+    pub(crate) kind: KvType,
 }
 
 struct Group<H: Host> {
@@ -23,20 +24,24 @@ struct Group<H: Host> {
 
 impl<H: Host> KvStore for GpuKv<H> {}
 
-fn block_bytes(shape: &KvGroup) -> usize {
-    shape.layers * shape.kv_heads * 2 * BLOCK * padded(shape.head_dim) * size_of::<u16>()
+fn block_bytes(shape: &KvGroup, kind: KvType) -> usize {
+    let head = match kind {
+        KvType::F16 => padded(shape.head_dim) * size_of::<u16>(),
+        KvType::Q8_0 => padded(shape.head_dim) + shape.head_dim.div_ceil(KV_GROUP) * size_of::<u16>(),
+    };
+    shape.layers * shape.kv_heads * 2 * BLOCK * head
 }
 
 impl<H: Host> GpuKv<H> {
-    pub(crate) fn new(host: &H, groups: &[KvGroup], blocks: &[u32]) -> Result<GpuKv<H>> {
+    pub(crate) fn new(host: &H, groups: &[KvGroup], blocks: &[u32], kind: KvType) -> Result<GpuKv<H>> {
         if groups.len() != blocks.len() {
             return Err(Error::Batch(format!("{} KV groups, {} block counts", groups.len(), blocks.len())));
         }
         let group = |(shape, &blocks): (&KvGroup, &u32)| {
-            let buffer = host.allocate(blocks as usize * block_bytes(shape))?;
+            let buffer = host.allocate(blocks as usize * block_bytes(shape, kind))?;
             Ok(Group { shape: shape.clone(), blocks, buffer })
         };
-        Ok(GpuKv { groups: groups.iter().zip(blocks).map(group).collect::<Result<_>>()? })
+        Ok(GpuKv { groups: groups.iter().zip(blocks).map(group).collect::<Result<_>>()?, kind })
     }
 
     /// Whether the store was made for these groups.
@@ -56,7 +61,7 @@ impl<H: Host> GpuKv<H> {
     /// Copies a block, all layers.
     pub(crate) fn copy(&self, host: &H, copy: BlockCopy) -> Result<()> {
         let group = &self.groups[copy.group.0 as usize];
-        let bytes = block_bytes(&group.shape);
+        let bytes = block_bytes(&group.shape, self.kind);
         if copy.from == copy.to {
             return Ok(());
         }

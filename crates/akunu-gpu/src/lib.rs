@@ -41,7 +41,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use akunu_program::program::{KvGroup, Program, WeightUse};
-use akunu_program::{Backend, Error, Executable, KvStore, Limits, Result, TensorSource, Weights};
+use akunu_program::{Backend, Error, Executable, KvStore, KvType, Limits, Result, TensorSource, Weights};
 
 pub use chip::ChipConfig;
 #[cfg(feature = "cuda")]
@@ -80,8 +80,8 @@ impl<H: Host> Backend for Gpu<H> {
         Ok(GpuWeights::load(&*self.host, source, uses)?)
     }
 
-    fn kv(&self, groups: &[KvGroup], blocks: &[u32]) -> Result<Arc<dyn KvStore>> {
-        Ok(Arc::new(GpuKv::new(&*self.host, groups, blocks)?))
+    fn kv(&self, groups: &[KvGroup], blocks: &[u32], kind: KvType) -> Result<Arc<dyn KvStore>> {
+        Ok(Arc::new(GpuKv::new(&*self.host, groups, blocks, kind)?))
     }
 
     fn compile(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use akunu_program::program::{
     Activation, CacheLayer, Domain, Element, Expert, NormKind, Op, Part, Program, RopeId, Slice, ValueId,
 };
-use akunu_program::{Error, Limits, Result};
+use akunu_program::{Error, KvType, Limits, Result};
 
 use crate::arena::Arena;
 use crate::params::Matrix;
@@ -48,7 +48,8 @@ pub(crate) enum Node {
     Norm { x: ValueId, norm: Norm, residual: Option<ValueId>, out: ValueId },
     /// Products of `x`, which is the norm of another value where `norm` says so.
     Linear { x: ValueId, norm: Option<(Norm, ValueId)>, parts: Vec<Part>, then: Then },
-    Rotate { q: ValueId, k: ValueId, v: ValueId, rope: Option<RopeId>, cache: CacheLayer, out: ValueId },
+    /// `scratch` holds rotated keys on their way to a quantised cache.
+    Rotate { q: ValueId, k: ValueId, v: ValueId, rope: Option<RopeId>, cache: CacheLayer, out: ValueId, scratch: u32 },
     /// `scratch` holds the parts of rows that are decoded.
     Attend { q: ValueId, cache: CacheLayer, scale: f32, cap: Option<f32>, out: ValueId, scratch: u32 },
     Elements { operation: Elements, x: ValueId, y: ValueId, out: ValueId },
@@ -90,7 +91,13 @@ pub(crate) struct Lowered {
 }
 
 /// Lowers a program. `blocks` are those that share the search for the best token.
-pub(crate) fn lower(program: &Program, layout: &Layout, limits: &Limits, blocks: u32) -> Result<Lowered> {
+pub(crate) fn lower(
+    program: &Program,
+    layout: &Layout,
+    limits: &Limits,
+    kind: KvType,
+    blocks: u32,
+) -> Result<Lowered> {
     let mut nodes = fuse(program, layout)?;
     let mut arena = Arena::default();
     let outputs = limits.outputs as usize;
@@ -123,7 +130,7 @@ pub(crate) fn lower(program: &Program, layout: &Layout, limits: &Limits, blocks:
         for &id in &written {
             places[id.0 as usize].at = arena.take(sizes[id.0 as usize])?;
         }
-        let scratch = node.scratch(program, limits, &mut arena)?;
+        let scratch = node.scratch(program, limits, kind, &mut arena)?;
         scratch.into_iter().for_each(|(at, floats)| arena.give(at, floats));
         values.extend(written);
         values.sort_unstable();
@@ -185,8 +192,19 @@ impl Node {
     }
 
     /// Takes what room the node needs besides its values; it is free again after the node.
-    fn scratch(&mut self, program: &Program, limits: &Limits, arena: &mut Arena) -> Result<Vec<(u32, usize)>> {
+    fn scratch(
+        &mut self,
+        program: &Program,
+        limits: &Limits,
+        kind: KvType,
+        arena: &mut Arena,
+    ) -> Result<Vec<(u32, usize)>> {
         match self {
+            Node::Rotate { k, scratch, .. } if kind == KvType::Q8_0 => {
+                let floats = limits.rows as usize * program.value(*k).width.next_multiple_of(4);
+                *scratch = arena.take(floats)?;
+                Ok(vec![(*scratch, floats)])
+            }
             Node::Attend { q, cache, scratch, .. } => {
                 let group = &program.groups[cache.group.0 as usize];
                 let heads = program.value(*q).width / group.head_dim;
@@ -242,7 +260,7 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
                 let (parts, then) = product(parts, next, &once, layout, &mut at)?;
                 Node::Linear { x, norm: None, parts, then }
             }
-            Op::RopeKv { q, k, v, rope, cache, out } => Node::Rotate { q, k, v, rope, cache, out },
+            Op::RopeKv { q, k, v, rope, cache, out } => Node::Rotate { q, k, v, rope, cache, out, scratch: 0 },
             Op::Attend { q, cache, scale, cap, out } => Node::Attend { q, cache, scale, cap, out, scratch: 0 },
             Op::Gate { gate, up, activation, out } => {
                 Node::Elements { operation: Elements::Gate(activation), x: gate, y: up, out }

@@ -49,14 +49,15 @@ params! {
     GatherParams { x: u32, out: u32, stride: u32, width: u32, first: u32, pad: [u32; 3], }
     Cache {
         layer: u32, layers: u32, kv_heads: u32, head_dim: u32,
-        padded: u32, table: u32, table_stride: u32, pad: u32,
+        padded: u32, table: u32, table_stride: u32, quantised: u32,
     }
     RotateParams {
         cache: Cache,
         q: u32, k: u32, v: u32, out: u32,
         q_stride: u32, k_stride: u32, heads: u32, first: u32,
-        angles: u32, pairs: u32, split: u32, pad: u32,
+        angles: u32, pairs: u32, split: u32, keys: u32,
     }
+    ShiftParams { cache: Cache, block: u32, stride: u32, pad: [u32; 2], }
     AttendParams {
         cache: Cache,
         q: u32, out: u32, stride: u32, partial: u32,

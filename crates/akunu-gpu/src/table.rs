@@ -3,7 +3,7 @@
 
 use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Part, Program, ValueId};
 use akunu_program::rope::RopeLayout;
-use akunu_program::{BLOCK, Limits, Phase, Result};
+use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
 use bytemuck::Pod;
 
 use crate::form::Family;
@@ -12,7 +12,7 @@ use crate::kv::padded;
 use crate::lower::{Elements, Lowered, Node, Norm, Place, Then};
 use crate::params::{
     AttendParams, Cache, ElementParams, EmbedParams, GatherParams, GemmParams, GemvParams, GemvPart, MixParams, NONE,
-    NormParams, RotateParams, RouteParams, SelectParams,
+    NormParams, RotateParams, RouteParams, SelectParams, ShiftParams,
 };
 use crate::weights::Layout;
 
@@ -24,6 +24,16 @@ const TOGETHER: usize = 4;
 
 /// Rows that are decoded by one launch of attention, which bounds the room for their parts.
 const DECODE_ROWS: usize = 32;
+
+/// Kernels for heads of up to 64, 128 and 256: over halves, and over bytes.
+const ATTEND_ALL: [[&str; 3]; 2] = [
+    ["attend_all_64", "attend_all_128", "attend_all_256"],
+    ["attend_all_q8_64", "attend_all_q8_128", "attend_all_q8_256"],
+];
+const ATTEND_PART: [[&str; 3]; 2] = [
+    ["attend_part_64", "attend_part_128", "attend_part_256"],
+    ["attend_part_q8_64", "attend_part_q8_128", "attend_part_q8_256"],
+];
 
 /// Parts that a row may have.
 pub(crate) fn attend_parts(window: Option<usize>, context: u32) -> u32 {
@@ -86,6 +96,7 @@ pub(crate) struct Table<'a> {
     pub(crate) lowered: &'a Lowered,
     pub(crate) layout: &'a Layout,
     pub(crate) limits: &'a Limits,
+    pub(crate) kind: KvType,
     /// Where the angles of each rotation begin, in floats.
     pub(crate) angles: &'a [u32],
     /// Threadgroups that share the search for the best token of one output.
@@ -139,6 +150,36 @@ fn number(activation: Activation) -> u32 {
         Activation::Silu => 0,
         Activation::GeluTanh => 1,
         Activation::GeluErf => 2,
+    }
+}
+
+impl Table<'_> {
+    /// Where a layer's cache lies.
+    fn cache(&self, cache: CacheLayer) -> Cache {
+        let group = &self.program.groups[cache.group.0 as usize];
+        let entries = (self.limits.context as usize).div_ceil(BLOCK) as u32;
+        Cache {
+            layer: cache.layer as u32,
+            layers: group.layers as u32,
+            kv_heads: group.kv_heads as u32,
+            head_dim: group.head_dim as u32,
+            padded: padded(group.head_dim) as u32,
+            table: cache.group.0 * entries,
+            table_stride: self.program.groups.len() as u32 * entries,
+            quantised: u32::from(self.kind == KvType::Q8_0),
+        }
+    }
+
+    /// The command that turns the keys of a block by what lies in the buffer of turns, `stride` floats a layer.
+    pub(crate) fn shift(&self, shift: KeyShift, stride: u32) -> Command {
+        let cache = self.cache(CacheLayer { group: shift.group, layer: 0 });
+        let params = ShiftParams { cache, block: shift.block, stride, pad: [0; 2] };
+        Command {
+            kernel: "shift_keys",
+            buffers: vec![Bind::Kv(shift.group.0), Bind::Turns],
+            params: bytemuck::bytes_of(&params).to_vec(),
+            groups: [cache.kv_heads, cache.layers, 1],
+        }
     }
 }
 
@@ -370,25 +411,9 @@ impl List<'_> {
         Ok(())
     }
 
-    fn cache(&self, cache: CacheLayer) -> Cache {
-        let program = self.table.program;
-        let group = &program.groups[cache.group.0 as usize];
-        let entries = (self.table.limits.context as usize).div_ceil(BLOCK) as u32;
-        Cache {
-            layer: cache.layer as u32,
-            layers: group.layers as u32,
-            kv_heads: group.kv_heads as u32,
-            head_dim: group.head_dim as u32,
-            padded: padded(group.head_dim) as u32,
-            table: cache.group.0 * entries,
-            table_stride: program.groups.len() as u32 * entries,
-            pad: 0,
-        }
-    }
-
     fn rotate(&mut self, node: &Node, segment: Segment) {
-        let &Node::Rotate { q, k, v, rope, cache, out } = node else { return };
-        let described = self.cache(cache);
+        let &Node::Rotate { q, k, v, rope, cache, out, scratch } = node else { return };
+        let described = self.table.cache(cache);
         let [q, k, v, out] = [q, k, v, out].map(|id| self.place(id, segment));
         let table = rope.map(|id| (&self.table.program.ropes[id.0 as usize], self.table.angles[id.0 as usize]));
         let heads = q.width / described.head_dim;
@@ -405,16 +430,20 @@ impl List<'_> {
             angles: table.map_or(NONE, |(_, at)| at),
             pairs: table.map_or(0, |(rope, _)| rope.frequencies.len() as u32),
             split: table.map_or(0, |(rope, _)| u32::from(rope.layout == RopeLayout::SplitHalf)),
-            pad: 0,
+            keys: scratch + segment.first * k.stride,
         };
         let threads = (heads + 2 * described.kv_heads) * described.head_dim / 2;
         let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables, Bind::Angles];
         self.push("rotate", &buffers, params, [threads.div_ceil(128), segment.rows, 1]);
+        if self.table.kind == KvType::Q8_0 {
+            let threads = 2 * described.kv_heads * described.head_dim.div_ceil(KV_GROUP as u32);
+            self.push("remember", &buffers[..4], params, [threads.div_ceil(64), segment.rows, 1]);
+        }
     }
 
     fn attend(&mut self, node: &Node, segment: Segment) {
         let &Node::Attend { q, cache, scale, cap, out, scratch } = node else { return };
-        let described = self.cache(cache);
+        let described = self.table.cache(cache);
         let window = self.table.program.groups[cache.group.0 as usize].window;
         let parts = attend_parts(window, self.table.limits.context);
         let (q, out) = (self.place(q, segment), self.place(out, segment));
@@ -435,18 +464,18 @@ impl List<'_> {
             cap: cap.unwrap_or(0.0),
             pad: [0; 2],
         };
-        let kernel = |small, middle, large| match described.padded {
-            ..=64 => small,
-            65..=128 => middle,
-            _ => large,
+        let size = match described.padded {
+            ..=64 => 0,
+            65..=128 => 1,
+            _ => 2,
         };
+        let quantised = usize::from(self.table.kind == KvType::Q8_0);
         let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables];
         if !segment.decode {
-            let kernel = kernel("attend_all_64", "attend_all_128", "attend_all_256");
-            self.push(kernel, &buffers, params, [chunks, segment.rows, 1]);
+            self.push(ATTEND_ALL[quantised][size], &buffers, params, [chunks, segment.rows, 1]);
             return;
         }
-        let kernel = kernel("attend_part_64", "attend_part_128", "attend_part_256");
+        let kernel = ATTEND_PART[quantised][size];
         let together = decode_rows(self.table.limits) as u32;
         for first in (0..segment.rows).step_by(together as usize) {
             let rows = together.min(segment.rows - first);

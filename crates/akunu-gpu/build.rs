@@ -69,14 +69,16 @@ fn emulator(clang: &str, source: &Path, out: &Path) {
 
 /// The kernels as PTX for every NVIDIA GPU from the sm_80 generation on, and a table of their thread counts.
 fn ptx(clang: &str, source: &Path, out: &Path) {
-    let target = ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
+    let target =
+        ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
     let (text, kernels) = rewritten(clang, source, Target::Ptx, &target);
     let unit = out.join("cuda.clcpp");
     write(&unit, &text);
     run(Command::new(clang)
         .args(FLAGS)
         .args(target)
-        .args(["-O3", "-ffp-contract=off", "-S", "-o"])
+        // A call would take its parameters through memory.
+        .args(["-O3", "-mllvm", "-inline-threshold=100000", "-ffp-contract=off", "-S", "-o"])
         .args([&out.join("kernels.ptx"), &unit]));
     let mut table = String::from("/// Every kernel: its name and the threads of a threadgroup.\n");
     table += "const KERNELS: &[(&str, u32)] = &[\n";
@@ -105,7 +107,8 @@ fn rewritten(clang: &str, source: &Path, target: Target, flags: &[&str]) -> (Str
     if !output.status.success() {
         fail(&String::from_utf8_lossy(&output.stderr));
     }
-    rewrite::rewrite(&String::from_utf8_lossy(&output.stdout), target).unwrap_or_else(|problem| fail(&problem))
+    rewrite::rewrite(&String::from_utf8_lossy(&output.stdout), target)
+        .unwrap_or_else(|problem| fail(&problem))
 }
 
 /// The compiler: what `AKUNU_CLANG` names, or the first of the usual names.

@@ -33,7 +33,7 @@ pub struct EngineArguments {
 
 /// What `--backend` takes.
 pub fn backend_names() -> Vec<&'static str> {
-    std::iter::once("auto").chain(akunu::BACKENDS).collect()
+    std::iter::once("auto").chain(akunu::BACKENDS.iter().copied()).collect()
 }
 
 /// What `--kv` takes.

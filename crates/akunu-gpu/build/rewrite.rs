@@ -33,8 +33,10 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
         rest = rest.strip_prefix(KERNEL).ok_or("a thread count that no kernel follows")?;
         let open = rest.find('(').ok_or("a kernel without parameters")?;
         let name = rest[..open].trim().to_owned();
-        let end = open + closing(&rest[open..]).ok_or_else(|| format!("{name}: parameters are not closed"))?;
-        let (parameters, statements) = bind(&rest[open + 1..end], target).map_err(|p| format!("{name}: {p}"))?;
+        let end =
+            open + closing(&rest[open..]).ok_or_else(|| format!("{name}: parameters are not closed"))?;
+        let (parameters, statements) =
+            bind(&rest[open + 1..end], target).map_err(|p| format!("{name}: {p}"))?;
         let body = end + rest[end..].find('{').ok_or_else(|| format!("{name} has no body"))?;
         text += &match target {
             Target::Emulator => format!("__kernel void akunu_kernel_{name}({parameters}) {{ {statements}"),
@@ -81,7 +83,8 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
             } else if target == Target::Ptx {
                 kept.push(declaration.to_owned());
             } else {
-                let (kind, _) = declaration.rsplit_once('*').ok_or_else(|| format!("{declaration} is no pointer"))?;
+                let (kind, _) =
+                    declaration.rsplit_once('*').ok_or_else(|| format!("{declaration} is no pointer"))?;
                 statements += &format!("{declaration} = ({kind}*)buffers[{index}]; ");
             }
             continue;

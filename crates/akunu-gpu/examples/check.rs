@@ -40,7 +40,11 @@ fn open(device: &str) -> Box<dyn Backend> {
         "cuda" => {
             let began = std::time::Instant::now();
             let gpu = akunu_gpu::Gpu::new(akunu_gpu::Cuda::new().unwrap());
-            println!("{:?}, ready in {:.1} s", akunu_gpu::Host::facts(gpu.host()), began.elapsed().as_secs_f64());
+            println!(
+                "{:?}, ready in {:.1} s",
+                akunu_gpu::Host::facts(gpu.host()),
+                began.elapsed().as_secs_f64()
+            );
             Box::new(gpu)
         }
         other => panic!("{other} is not in this build"),

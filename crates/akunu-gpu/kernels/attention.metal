@@ -280,6 +280,7 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         for (uint r = 0; r < TOGETHER; ++r) score[r] = 0.0f;
         if (seen) {
             device const uchar* keys = kv + tile(p.cache, table[position / BLOCK], kv_head);
+#pragma unroll 4
             for (uint d = 0; d < padded / 8; ++d) {
                 float k[8];
                 load_key<QUANTISED>(keys, p.cache, d, position % BLOCK, k);
@@ -304,15 +305,18 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
             for (int j = 0; j < PAIRS; ++j) sum[r][j] *= shrink;
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint i = 32 * sg; i < 32 * sg + 32; ++i) {
-            const uint at = part * PART + i;
-            if (at < begin || at >= end) continue;
-            device const uchar* values = kv + tile(p.cache, table[at / BLOCK], kv_head);
-            for (int j = 0; j < PAIRS; ++j) {
-                const uint pair = lane + 32 * j;
-                if (2 * pair >= padded) continue;
-                const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, pair);
-                for (uint r = 0; r < TOGETHER; ++r) sum[r][j] += weights[r * PART + i] * v;
+        // These 32 positions lie in one block.
+        const uint from = max(begin, part * PART + 32 * sg), to = min(end, part * PART + 32 * sg + 32);
+        if (from < to) {
+            device const uchar* values = kv + tile(p.cache, table[from / BLOCK], kv_head);
+#pragma unroll 4
+            for (uint at = from; at < to; ++at) {
+                for (int j = 0; j < PAIRS; ++j) {
+                    const uint pair = lane + 32 * j;
+                    if (2 * pair >= padded) continue;
+                    const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, pair);
+                    for (uint r = 0; r < TOGETHER; ++r) sum[r][j] += weights[r * PART + at % PART] * v;
+                }
             }
         }
         // Nobody overwrites what others still read.

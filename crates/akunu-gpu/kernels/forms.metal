@@ -1,8 +1,8 @@
 // Weights as they lie on the device: every dtype cut into planes, so that all loads are aligned and the eight weights a
 // thread takes at a time are one word of codes.
 //
-// A form gives eight codes q and a pair (s, b): the weights are s q + b. `at` counts groups of eight from the start of the
-// matrix; all groups that share a scale are whole multiples of eight.
+// A form gives eight codes q and a pair (s, b): the weights are s q + b, and b is 0 unless HAS_MIN. `at` counts groups of eight
+// from the start of the matrix; all groups that share a scale are whole multiples of eight.
 
 // Where a matrix lies: planes as offsets of 16 bytes from the start of the weights.
 struct Matrix {
@@ -62,6 +62,7 @@ template <> inline void unpack<8>(device const uint4* w, const Matrix m, uint at
 
 // A scale for every 32.
 struct HalfScale {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return float2(float(plane<half>(w, m.scale)[at >> 2]), 0.0f);
     }
@@ -69,6 +70,7 @@ struct HalfScale {
 
 // A scale and a minimum for every 32.
 struct HalfMin {
+    enum { HAS_MIN = 1 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         const half2 v = plane<half2>(w, m.scale)[at >> 2];
         return float2(float(v.x), float(v.y));
@@ -77,6 +79,7 @@ struct HalfMin {
 
 // K-quants with minima: two halves for 256, two bytes for every 8 << SHIFT.
 template <int SHIFT> struct SuperMin {
+    enum { HAS_MIN = 1 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         const half2 d = plane<half2>(w, m.super)[at >> 5];
         const uchar2 s = plane<uchar2>(w, m.scale)[at >> SHIFT];
@@ -86,6 +89,7 @@ template <int SHIFT> struct SuperMin {
 
 // K-quants without minima: a half for 256, a signed byte for every 16.
 struct SuperScale {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return float2(float(plane<half>(w, m.super)[at >> 5]) * float(plane<char>(w, m.scale)[at >> 1]), 0.0f);
     }
@@ -93,12 +97,14 @@ struct SuperScale {
 
 // Affine: two floats for every 8 << shift.
 struct Pair {
+    enum { HAS_MIN = 1 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return plane<float2>(w, m.scale)[at >> m.shift];
     }
 };
 
 template <int BITS, int ZERO, typename Scale> struct Packed {
+    enum { HAS_MIN = Scale::HAS_MIN };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         unpack<BITS>(w, m, at, float(ZERO), q);
         return Scale::load(w, m, at);
@@ -109,6 +115,7 @@ template <int BITS, int ZERO, typename Scale> struct Packed {
 constant float IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct IQ4_NL {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint v = plane<uint>(w, m.low)[at];
         for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(v >> (4 * i)) & 15];
@@ -117,6 +124,7 @@ struct IQ4_NL {
 };
 
 struct F32 {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         device const float4* v = plane<float4>(w, m.low) + 2 * at;
         const float4 a = v[0], b = v[1];
@@ -131,6 +139,7 @@ inline void halves(uint v, thread float* q) {
 }
 
 struct F16 {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint4 v = plane<uint4>(w, m.low)[at];
         halves(v.x, q), halves(v.y, q + 2), halves(v.z, q + 4), halves(v.w, q + 6);
@@ -143,6 +152,7 @@ inline void upper_halves(uint v, thread float* q) {
 }
 
 struct BF16 {
+    enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint4 v = plane<uint4>(w, m.low)[at];
         upper_halves(v.x, q), upper_halves(v.y, q + 2), upper_halves(v.z, q + 4), upper_halves(v.w, q + 6);

@@ -1,4 +1,4 @@
-// Products of many rows: Y = X W^T, for prompts. A threadgroup computes 64 rows of W by 32 rows of X, each of its 128 threads
+// Products of many rows: Y = X W^T, for prompts, and for any rows whose columns are not whole groups of eight. A threadgroup computes 64 rows of W by 32 rows of X, each of its 128 threads
 // four by four, over steps of 32 columns held in threadgroup memory.
 
 struct GemmParams {
@@ -46,9 +46,8 @@ inline void gemm(device const uint4* w, device float* arena, const GemmParams p,
         for (uint i = thread_index; i < TILE_X * TILE_K / 8; i += 128) {
             const uint row = i % TILE_X, eight = i / TILE_X;
             float x[8];
-            for (int c = 0; c < 8; ++c) x[c] = 0.0f;
-            if (first_x + row < p.batch)
-                load_eight(arena + p.x + (first_x + row) * p.x_stride, k / 8 + eight, p.cols, x);
+            device const float* from = arena + p.x + (first_x + row) * p.x_stride + k + 8 * eight;
+            for (uint c = 0; c < 8; ++c) x[c] = first_x + row < p.batch && k + 8 * eight + c < p.cols ? from[c] : 0.0f;
             for (int c = 0; c < 8; ++c) tile_x[(8 * eight + c) * PITCH_X + row] = x[c];
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);

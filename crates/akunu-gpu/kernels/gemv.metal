@@ -1,7 +1,8 @@
 // Products of a few rows: y = W x, for rows that are decoded.
 //
 // A SIMD group takes two rows of W (or one row of the gate and the same row of the other factor) and up to M rows of x; its
-// lanes take groups of eight columns in turn. What a row of x gets does not depend on M nor on the rows beside it.
+// lanes take groups of eight columns in turn, of which there are only whole ones. What a row of x gets does not depend on M nor
+// on the rows beside it.
 
 struct GemvPart {
     Matrix matrix;
@@ -33,14 +34,60 @@ struct GemvParams {
     GemvPart part[3];
 };
 
-// Eight numbers of x; columns beyond the last are zero.
-inline void load_eight(device const float* x, uint eight, uint cols, thread float* v) {
-    if (8 * eight + 8 <= cols) {
-        device const float4* p = (device const float4*)x + 2 * eight;
-        const float4 a = p[0], b = p[1];
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    } else {
-        for (uint i = 0; i < 8; ++i) v[i] = 8 * eight + i < cols ? x[8 * eight + i] : 0.0f;
+// Eight numbers of a row whose columns are whole groups of eight.
+inline void load_eight(device const float* x, uint eight, thread float* v) {
+    device const float4* p = (device const float4*)x + 2 * eight;
+    const float4 a = p[0], b = p[1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+// The sums of a lane: two rows of W, from their first groups of eight, by up to M rows of x.
+template <typename Form, int M, bool NORM>
+inline void gemv_sums(device const uint4* w, device const float* arena, const GemvParams p, const Matrix a, const Matrix b,
+                      uint start_a, uint start_b, uint x_row, uint batch, uint lane, thread float* sum_a,
+                      thread float* sum_b, thread float* squares) {
+    // Several groups of eight at a time, so that their loads are under way together. A group beyond the last is the last again,
+    // taken zero times.
+    constexpr uint ahead = M == 1 ? 4 : 1;
+    for (uint base = lane; base < a.eights; base += 32 * ahead) {
+#pragma unroll
+        for (uint step = 0; step < ahead; ++step) {
+            const float there = base + 32 * step < a.eights ? 1.0f : 0.0f;
+            const uint eight = min(base + 32 * step, a.eights - 1);
+            float qa[8], qb[8], x[M][8];
+            const float2 scale_a = Form::load(w, a, start_a + eight, qa), scale_b = Form::load(w, b, start_b + eight, qb);
+            for (int m = 0; m < M; ++m) {
+                // Rows beyond the last repeat it: no branch, and nothing is stored for them.
+                const uint row = x_row + min(uint(m), batch - 1);
+                load_eight(arena + p.x + row * p.x_stride, eight, x[m]);
+            }
+            if (NORM) {
+                float g[8];
+                load_eight(plane<float>(w, p.norm), eight, g);
+                for (int m = 0; m < M; ++m) {
+                    float square = 0.0f;
+                    for (int i = 0; i < 8; ++i) {
+                        square = fma(x[m][i], x[m][i], square);
+                        x[m][i] *= g[i] + p.offset;
+                    }
+                    squares[m] = fma(there, square, squares[m]);
+                }
+            }
+            for (int m = 0; m < M; ++m) {
+                float dot_a = 0.0f, dot_b = 0.0f, total = 0.0f;
+                for (int i = 0; i < 8; ++i) {
+                    dot_a = fma(qa[i], x[m][i], dot_a);
+                    dot_b = fma(qb[i], x[m][i], dot_b);
+                    if (Form::HAS_MIN) total += x[m][i];
+                }
+                sum_a[m] = fma(there * scale_a.x, dot_a, sum_a[m]);
+                sum_b[m] = fma(there * scale_b.x, dot_b, sum_b[m]);
+                if (Form::HAS_MIN) {
+                    sum_a[m] = fma(there * scale_a.y, total, sum_a[m]);
+                    sum_b[m] = fma(there * scale_b.y, total, sum_b[m]);
+                }
+            }
+        }
     }
 }
 
@@ -81,37 +128,10 @@ inline void gemv(device const uint4* w, device float* arena, const GemvParams p,
 
     float sum_a[M], sum_b[M], squares[M];
     for (int m = 0; m < M; ++m) sum_a[m] = sum_b[m] = squares[m] = 0.0f;
-    for (uint eight = lane; eight < a.eights; eight += 32) {
-        float x[M][8], total[M];
-        for (int m = 0; m < M; ++m) {
-            // Rows beyond the last repeat it: no branch, and nothing is stored for them.
-            const uint row = x_row + min(uint(m), batch - 1);
-            load_eight(arena + p.x + row * p.x_stride, eight, p.cols, x[m]);
-            total[m] = 0.0f;
-        }
-        if (p.norm != NONE) {
-            float g[8];
-            load_eight(plane<float>(w, p.norm), eight, p.cols, g);
-            for (int m = 0; m < M; ++m)
-                for (int i = 0; i < 8; ++i) {
-                    squares[m] += x[m][i] * x[m][i];
-                    x[m][i] *= g[i] + p.offset;
-                }
-        }
-        for (int m = 0; m < M; ++m)
-            for (int i = 0; i < 8; ++i) total[m] += x[m][i];
-        float qa[8], qb[8];
-        const float2 scale_a = Form::load(w, a, start_a + eight, qa), scale_b = Form::load(w, b, start_b + eight, qb);
-        for (int m = 0; m < M; ++m) {
-            float dot_a = 0.0f, dot_b = 0.0f;
-            for (int i = 0; i < 8; ++i) {
-                dot_a = fma(qa[i], x[m][i], dot_a);
-                dot_b = fma(qb[i], x[m][i], dot_b);
-            }
-            sum_a[m] += scale_a.x * dot_a + scale_a.y * total[m];
-            sum_b[m] += scale_b.x * dot_b + scale_b.y * total[m];
-        }
-    }
+    // Two loops instead of a branch in one.
+    if (p.norm != NONE)
+        gemv_sums<Form, M, true>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
+    else gemv_sums<Form, M, false>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
 
     for (int m = 0; m < M; ++m) {
         float y_a = simd_sum(sum_a[m]), y_b = simd_sum(sum_b[m]);

@@ -98,7 +98,16 @@ impl<H: Host> GpuExecutable<H> {
         host.write(&memory.samplings, 0, bytemuck::cast_slice(&greedy))?;
         let slots = Slots::new(limits, &program.groups, &memory.kv.blocks(), program.token_count());
         let (program, limits) = (program.clone(), *limits);
-        Ok(GpuExecutable { host, chip, program, limits, slots, rows: Vec::new(), lists: HashMap::new(), memory })
+        Ok(GpuExecutable {
+            host,
+            chip,
+            program,
+            limits,
+            slots,
+            rows: Vec::new(),
+            lists: HashMap::new(),
+            memory,
+        })
     }
 }
 
@@ -173,7 +182,8 @@ impl<H: Host> GpuExecutable<H> {
     fn mirror(&self, batch: &Batch<'_>) -> Result<()> {
         let (host, memory) = (&*self.host, &self.memory);
         let context = self.limits.context as usize;
-        let write = |buffer, at: usize, words: &[u32]| host.write(buffer, 4 * at, bytemuck::cast_slice(words));
+        let write =
+            |buffer, at: usize, words: &[u32]| host.write(buffer, 4 * at, bytemuck::cast_slice(words));
         for edit in batch.edits {
             match edit {
                 SlotEdit::Blocks { slot, group, first, blocks } => {
@@ -333,7 +343,11 @@ impl<H: Host> GpuExecutable<H> {
         let (width, stride) = (place.width as usize, place.stride as usize);
         logits.resize(outputs * width, 0.0);
         if width == stride {
-            return self.host.read(&self.memory.arena, place.at as usize * 4, bytemuck::cast_slice_mut(logits));
+            return self.host.read(
+                &self.memory.arena,
+                place.at as usize * 4,
+                bytemuck::cast_slice_mut(logits),
+            );
         }
         for (i, row) in logits.chunks_exact_mut(width).enumerate() {
             let at = (place.at as usize + i * stride) * 4;

@@ -150,7 +150,9 @@ fn pack(codes: &[u8], bits: u32, planes: &mut Planes) {
     let low_bits = bits - high_bits;
     for eight in codes.as_chunks::<8>().0 {
         let gather = |shift: u32, width: u32| {
-            let part = |(i, &code): (usize, &u8)| u64::from(code >> shift & (0xFF >> (8 - width))) << (i as u32 * width);
+            let part = |(i, &code): (usize, &u8)| {
+                u64::from(code >> shift & (0xFF >> (8 - width))) << (i as u32 * width)
+            };
             eight.iter().enumerate().map(part).fold(0, |a, b| a | b)
         };
         planes.low.extend_from_slice(&gather(0, low_bits).to_le_bytes()[..low_bits as usize]);
@@ -263,5 +265,31 @@ fn super_scales(b: &[u8], planes: &mut Planes) {
             [packed[i + 4] & 15 | (packed[i - 4] >> 6) << 4, packed[i + 4] >> 4 | (packed[i] >> 6) << 4]
         };
         planes.scale.extend_from_slice(&pair);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_cut_into_low_and_high_bits() {
+        let codes = [0, 31, 16, 15, 1, 2, 4, 8];
+        let mut planes = Planes::default();
+        pack(&codes, 5, &mut planes);
+        assert_eq!(planes.low, [0xF0, 0xF0, 0x21, 0x84]);
+        assert_eq!(planes.high, [0b110]);
+    }
+
+    #[test]
+    fn codes_of_a_bit_stream_may_straddle_bytes() {
+        // 3 bits each, from the lowest: 1, 2, 3, 4, 5, 6, 7, 0.
+        let bits = (1..8u32).enumerate().map(|(i, code)| code << (3 * i)).sum::<u32>();
+        assert_eq!(stream(&bits.to_le_bytes()[..3], 3, 8), [1, 2, 3, 4, 5, 6, 7, 0]);
+    }
+
+    #[test]
+    fn ragged_rows_are_padded_with_zeros() {
+        assert_eq!(padded(&[1, 2, 3, 4, 5, 6], 3, 1), [1, 2, 3, 0, 0, 0, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0]);
     }
 }

@@ -91,7 +91,8 @@ impl<H: Host> Backend for Gpu<H> {
         kv: Arc<dyn KvStore>,
         limits: &Limits,
     ) -> Result<Box<dyn Executable>> {
-        let (weights, kv): (Arc<GpuWeights<H>>, Arc<GpuKv<H>>) = (own(weights, "weights")?, own(kv, "KV store")?);
+        let (weights, kv): (Arc<GpuWeights<H>>, Arc<GpuKv<H>>) =
+            (own(weights, "weights")?, own(kv, "KV store")?);
         Ok(Box::new(GpuExecutable::compile(Arc::clone(&self.host), program, weights, kv, limits)?))
     }
 }

@@ -38,22 +38,63 @@ pub(crate) enum Then {
     Gate(Activation, ValueId),
     /// A value is added.
     Add(ValueId),
-    Cap { scale: f32, cap: Option<f32> },
+    Cap {
+        scale: f32,
+        cap: Option<f32>,
+    },
 }
 
 /// One step of a lowered program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
-    Embed { table: Slice, scale: f32, out: ValueId },
-    Norm { x: ValueId, norm: Norm, residual: Option<ValueId>, out: ValueId },
+    Embed {
+        table: Slice,
+        scale: f32,
+        out: ValueId,
+    },
+    Norm {
+        x: ValueId,
+        norm: Norm,
+        residual: Option<ValueId>,
+        out: ValueId,
+    },
     /// Products of `x`, which is the norm of another value where `norm` says so.
-    Linear { x: ValueId, norm: Option<(Norm, ValueId)>, parts: Vec<Part>, then: Then },
+    Linear {
+        x: ValueId,
+        norm: Option<(Norm, ValueId)>,
+        parts: Vec<Part>,
+        then: Then,
+    },
     /// `scratch` holds rotated keys on their way to a quantised cache.
-    Rotate { q: ValueId, k: ValueId, v: ValueId, rope: Option<RopeId>, cache: CacheLayer, out: ValueId, scratch: u32 },
+    Rotate {
+        q: ValueId,
+        k: ValueId,
+        v: ValueId,
+        rope: Option<RopeId>,
+        cache: CacheLayer,
+        out: ValueId,
+        scratch: u32,
+    },
     /// `scratch` holds the parts of rows that are decoded.
-    Attend { q: ValueId, cache: CacheLayer, scale: f32, cap: Option<f32>, out: ValueId, scratch: u32 },
-    Elements { operation: Elements, x: ValueId, y: ValueId, out: ValueId },
-    Route { logits: ValueId, normalize: bool, out: ValueId },
+    Attend {
+        q: ValueId,
+        cache: CacheLayer,
+        scale: f32,
+        cap: Option<f32>,
+        out: ValueId,
+        scratch: u32,
+    },
+    Elements {
+        operation: Elements,
+        x: ValueId,
+        y: ValueId,
+        out: ValueId,
+    },
+    Route {
+        logits: ValueId,
+        normalize: bool,
+        out: ValueId,
+    },
     /// `tables` holds the matrices of gates, ups and downs; `scratch` what the experts gave, before and after `down`.
     Experts {
         x: ValueId,
@@ -64,7 +105,10 @@ pub(crate) enum Node {
         tables: [u32; 3],
         scratch: [u32; 2],
     },
-    Gather { x: ValueId, out: ValueId },
+    Gather {
+        x: ValueId,
+        out: ValueId,
+    },
 }
 
 /// Where a value lies in the arena, in floats.
@@ -103,7 +147,8 @@ pub(crate) fn lower(
     let outputs = limits.outputs as usize;
     let thresholds = arena.take(outputs)?;
     let best = arena.take(2 * outputs * blocks as usize)?;
-    let constants = nodes.iter_mut().map(|node| node.constants(layout, &mut arena)).collect::<Result<Vec<_>>>()?;
+    let constants =
+        nodes.iter_mut().map(|node| node.constants(layout, &mut arena)).collect::<Result<Vec<_>>>()?;
     let constants = constants.into_iter().flatten().collect();
     let mut places = vec![Place::default(); program.values.len()];
     let sizes: Vec<usize> = program
@@ -249,7 +294,9 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
                         let (parts, then) = product(parts, program.body.get(at), &once, layout, &mut at)?;
                         Node::Linear { x: out, norm: Some((norm, x)), parts, then }
                     }
-                    Some(&Op::Add { x: a, y: b, out: sum }) if once(out) && a != b && (a == out || b == out) => {
+                    Some(&Op::Add { x: a, y: b, out: sum })
+                        if once(out) && a != b && (a == out || b == out) =>
+                    {
                         at += 1;
                         Node::Norm { x, norm, residual: Some(if a == out { b } else { a }), out: sum }
                     }
@@ -260,8 +307,12 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
                 let (parts, then) = product(parts, next, &once, layout, &mut at)?;
                 Node::Linear { x, norm: None, parts, then }
             }
-            Op::RopeKv { q, k, v, rope, cache, out } => Node::Rotate { q, k, v, rope, cache, out, scratch: 0 },
-            Op::Attend { q, cache, scale, cap, out } => Node::Attend { q, cache, scale, cap, out, scratch: 0 },
+            Op::RopeKv { q, k, v, rope, cache, out } => {
+                Node::Rotate { q, k, v, rope, cache, out, scratch: 0 }
+            }
+            Op::Attend { q, cache, scale, cap, out } => {
+                Node::Attend { q, cache, scale, cap, out, scratch: 0 }
+            }
             Op::Gate { gate, up, activation, out } => {
                 Node::Elements { operation: Elements::Gate(activation), x: gate, y: up, out }
             }
@@ -290,7 +341,8 @@ fn product(
     layout: &Layout,
     at: &mut usize,
 ) -> Result<(Vec<Part>, Then)> {
-    let same_form = |a: &Part, b: &Part| Ok::<_, Error>(layout.matrix(a.weight)?.0 == layout.matrix(b.weight)?.0);
+    let same_form =
+        |a: &Part, b: &Part| Ok::<_, Error>(layout.matrix(a.weight)?.0 == layout.matrix(b.weight)?.0);
     match (parts, next) {
         ([a, b], Some(&Op::Gate { gate, up, activation, out }))
             if (a.out, b.out) == (gate, up)
@@ -302,7 +354,9 @@ fn product(
             *at += 1;
             Ok((parts.to_vec(), Then::Gate(activation, out)))
         }
-        ([part], Some(&Op::Add { x, y, out })) if once(part.out) && x != y && (x == part.out || y == part.out) => {
+        ([part], Some(&Op::Add { x, y, out }))
+            if once(part.out) && x != y && (x == part.out || y == part.out) =>
+        {
             *at += 1;
             let residual = if x == part.out { y } else { x };
             Ok((vec![Part { out, ..*part }], Then::Add(residual)))
@@ -324,6 +378,9 @@ fn check_experts(experts: &[Expert], layout: &Layout) -> Result<()> {
     let Some(first) = experts.first() else { return refuse("a mixture of no experts") };
     if experts.len() > 1024 {
         return refuse("a mixture of more than 1024 experts");
+    }
+    if !first.gate.rows.is_multiple_of(8) || !first.down.rows.is_multiple_of(8) {
+        return refuse("a mixture of experts whose widths are no multiples of 8");
     }
     let (up, down) = (layout.matrix(first.gate)?.0, layout.matrix(first.down)?.0);
     for e in experts {

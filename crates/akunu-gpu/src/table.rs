@@ -11,8 +11,8 @@ use crate::host::{Bind, Command};
 use crate::kv::padded;
 use crate::lower::{Elements, Lowered, Node, Norm, Place, Then};
 use crate::params::{
-    AttendParams, Cache, ElementParams, EmbedParams, GatherParams, GemmParams, GemvParams, GemvPart, MixParams, NONE,
-    NormParams, RotateParams, RouteParams, SelectParams, ShiftParams,
+    AttendParams, Cache, ElementParams, EmbedParams, GatherParams, GemmParams, GemvParams, GemvPart,
+    MixParams, NONE, NormParams, RotateParams, RouteParams, SelectParams, ShiftParams,
 };
 use crate::weights::Layout;
 
@@ -211,14 +211,20 @@ impl List<'_> {
                     pad: [0; 3],
                 };
                 let groups = [matrix.eights.div_ceil(128), rows, 1];
-                self.push(form.kernel(Family::Embed), &[Bind::Weights, Bind::Arena, Bind::Rows], params, groups);
+                self.push(
+                    form.kernel(Family::Embed),
+                    &[Bind::Weights, Bind::Arena, Bind::Rows],
+                    params,
+                    groups,
+                );
             }
             Node::Norm { x, norm, residual, out } => {
                 let residual = residual.map_or(NONE, |id| self.place(id, segment).at);
                 self.norm(self.place(x, segment), norm, residual, self.place(out, segment), rows)?;
             }
             Node::Linear { x, norm, ref parts, then } => {
-                if segment.decode {
+                // The kernels for few rows take columns by eight.
+                if segment.decode && self.place(x, segment).width.is_multiple_of(8) {
                     self.gemv(x, norm, parts, then, segment)?;
                 } else {
                     self.gemm(x, norm, parts, then, segment)?;
@@ -287,8 +293,14 @@ impl List<'_> {
     }
 
     fn elements(&mut self, operation: Elements, x: u32, y: u32, out: Place, rows: u32) {
-        let mut params =
-            ElementParams { x, y, out: out.at, stride: out.stride, width: out.width, ..ElementParams::default() };
+        let mut params = ElementParams {
+            x,
+            y,
+            out: out.at,
+            stride: out.stride,
+            width: out.width,
+            ..ElementParams::default()
+        };
         match operation {
             Elements::Add => params.operation = 0,
             Elements::Gate(activation) => (params.operation, params.activation) = (1, number(activation)),
@@ -338,17 +350,35 @@ impl List<'_> {
             let out = self.place(if let Then::Gate(_, out) = then { out } else { part.out }, segment);
             let bias = part.bias.map_or(Ok(NONE), |b| layout.vector(b))?;
             let rows = part.weight.rows as u32;
-            let part =
-                GemvPart { matrix, rows, out: out.at, stride: out.stride, bias, residual, experts: NONE, pad: [0; 2] };
+            let part = GemvPart {
+                matrix,
+                rows,
+                out: out.at,
+                stride: out.stride,
+                bias,
+                residual,
+                experts: NONE,
+                pad: [0; 2],
+            };
             Ok((form, part))
         });
         let mut described = described.collect::<Result<Vec<_>>>()?;
         while let Some(&(form, _)) = described.first() {
-            let mut alike: Vec<GemvPart> = described.iter().filter(|(f, _)| *f == form).map(|(_, p)| *p).collect();
+            let mut alike: Vec<GemvPart> =
+                described.iter().filter(|(f, _)| *f == form).map(|(_, p)| *p).collect();
             alike.truncate(3);
             let mut taken = alike.len();
-            described.retain(|(f, _)| *f != form || taken == 0 || { taken -= 1; false });
-            self.gemv_launch(form.kernel(if segment.rows == 1 { Family::Gemv1 } else { Family::Gemv4 }), params, &alike);
+            described.retain(|(f, _)| {
+                *f != form || taken == 0 || {
+                    taken -= 1;
+                    false
+                }
+            });
+            self.gemv_launch(
+                form.kernel(if segment.rows == 1 { Family::Gemv1 } else { Family::Gemv4 }),
+                params,
+                &alike,
+            );
         }
         Ok(())
     }
@@ -356,8 +386,11 @@ impl List<'_> {
     fn gemv_launch(&mut self, kernel: &'static str, mut params: GemvParams, parts: &[GemvPart]) {
         params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
         params.part[..parts.len()].copy_from_slice(parts);
-        let pairs: u32 =
-            if params.gate == 1 { parts[0].rows } else { parts.iter().map(|part| part.rows.div_ceil(2)).sum() };
+        let pairs: u32 = if params.gate == 1 {
+            parts[0].rows
+        } else {
+            parts.iter().map(|part| part.rows.div_ceil(2)).sum()
+        };
         let batch = if kernel.ends_with("_1") { params.batch } else { params.batch.div_ceil(4) };
         self.push(kernel, &[Bind::Weights, Bind::Arena], params, [pairs.div_ceil(4), batch, 1]);
     }
@@ -415,7 +448,8 @@ impl List<'_> {
         let &Node::Rotate { q, k, v, rope, cache, out, scratch } = node else { return };
         let described = self.table.cache(cache);
         let [q, k, v, out] = [q, k, v, out].map(|id| self.place(id, segment));
-        let table = rope.map(|id| (&self.table.program.ropes[id.0 as usize], self.table.angles[id.0 as usize]));
+        let table =
+            rope.map(|id| (&self.table.program.ropes[id.0 as usize], self.table.angles[id.0 as usize]));
         let heads = q.width / described.head_dim;
         let params = RotateParams {
             cache: described,
@@ -488,7 +522,9 @@ impl List<'_> {
     }
 
     fn experts(&mut self, node: &Node, segment: Segment) -> Result<()> {
-        let Node::Experts { x, routes, experts, activation, out, tables, scratch } = node else { return Ok(()) };
+        let Node::Experts { x, routes, experts, activation, out, tables, scratch } = node else {
+            return Ok(());
+        };
         let Some(first) = experts.first() else { return Ok(()) };
         let layout = self.table.layout;
         let [x, routes, out] = [*x, *routes, *out].map(|id| self.place(id, segment));
@@ -518,7 +554,8 @@ impl List<'_> {
         let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
         let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
         self.gemv_launch(form.kernel(Family::Gemv1), up, &[gate_part, up_part]);
-        let down = GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
+        let down =
+            GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
         let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
         self.gemv_launch(form.kernel(Family::Gemv1), down, &[down_part]);
         let params = MixParams {

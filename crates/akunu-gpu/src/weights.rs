@@ -40,7 +40,11 @@ impl<H: Host> Weights for GpuWeights<H> {}
 
 impl<H: Host> GpuWeights<H> {
     /// Uploads the weights one after the other, so that the host never holds a second copy of more than one.
-    pub(crate) fn load(host: &H, source: &dyn TensorSource, uses: &[WeightUse]) -> Result<Arc<GpuWeights<H>>> {
+    pub(crate) fn load(
+        host: &H,
+        source: &dyn TensorSource,
+        uses: &[WeightUse],
+    ) -> Result<Arc<GpuWeights<H>>> {
         let mut layout = Layout::default();
         for used in uses {
             layout.place(used, &checked(source, used)?)?;
@@ -51,7 +55,9 @@ impl<H: Host> GpuWeights<H> {
             if placed.matrix.low != NONE {
                 let Planes { low, high, scale, super_scale } = placed.form.planes(&tensor)?;
                 let m = &placed.matrix;
-                for (at, plane) in [(m.low, low), (m.high, high), (m.scale, scale), (m.super_scale, super_scale)] {
+                for (at, plane) in
+                    [(m.low, low), (m.high, high), (m.scale, scale), (m.super_scale, super_scale)]
+                {
                     host.write(&buffer, at as usize * UNIT, &plane)?;
                 }
             }

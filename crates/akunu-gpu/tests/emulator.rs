@@ -2,13 +2,143 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::path::{Path, PathBuf};
+
+use akunu_format::ModelFile;
 use akunu_gpu::{Emulator, Gpu, Schedule};
-use akunu_program::conformance;
+use akunu_program::arch::Architecture;
+use akunu_program::conformance::{self, Runner};
+use akunu_program::program::Program;
+use akunu_program::reference::Reference;
+use akunu_program::select::Sampling;
+use akunu_program::{Backend, Batch, Phase, SlotEdit, SlotId, Work, build};
+
+const CONTEXT: u32 = 128;
+
+fn emulator(schedule: Schedule) -> Gpu<Emulator> {
+    Gpu::new(Emulator::new(schedule))
+}
 
 #[test]
 fn every_operation_is_right_in_every_dtype() {
-    let gpu = Gpu::new(Emulator::new(Schedule::InTurn));
-    let wrong: Vec<String> =
-        conformance::run(&gpu).iter().filter(|o| !o.is_right()).map(ToString::to_string).collect();
+    let outcomes = conformance::run(&emulator(Schedule::InTurn));
+    let wrong: Vec<String> = outcomes.iter().filter(|o| !o.is_right()).map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+struct Model {
+    folder: PathBuf,
+    file: ModelFile,
+    program: Program,
+}
+
+impl Model {
+    /// A tiny model of `akunu-program`'s fixtures.
+    fn open(name: &str) -> Model {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/tiny").join(name);
+        let file = ModelFile::open(folder.join("model.gguf")).unwrap();
+        let (arch, names) = Architecture::of(&file).unwrap();
+        let program = build(&arch, &names, &file, CONTEXT as usize).unwrap();
+        Model { folder, file, program }
+    }
+
+    fn runner(&self, backend: &dyn Backend) -> Runner {
+        Runner::new(backend, &self.program, &self.file, 2, CONTEXT).unwrap()
+    }
+
+    fn prompt(&self) -> Vec<u32> {
+        serde_json::from_slice(&std::fs::read(self.folder.join("prompt.json")).unwrap()).unwrap()
+    }
+
+    /// The logits of a prompt fed in pieces of one phase, beside another sequence where asked.
+    fn logits(&self, backend: &dyn Backend, phase: Phase, piece: usize, beside: bool) -> Vec<u32> {
+        let mut runner = self.runner(backend);
+        runner.phase = Some(phase);
+        let vocabulary = self.program.value(self.program.logits).width;
+        let mut all = Vec::new();
+        for (i, tokens) in self.prompt().chunks(piece).enumerate() {
+            let mut pieces: Vec<(u32, u32, &[u32])> = vec![(0, (i * piece) as u32, tokens)];
+            if beside {
+                pieces.push((1, 0, &[3, 1, 2]));
+            }
+            runner.feed(&pieces, Work::Forward).unwrap();
+            all.extend(runner.out.logits[..tokens.len() * vocabulary].iter().map(|z| z.to_bits()));
+        }
+        all
+    }
+}
+
+/// Largest difference of a logit relative to the largest of its row: keys and values are F16.
+const ERROR: f32 = 5e-3;
+
+#[test]
+fn tiny_models_give_the_oracles_logits_in_every_schedule() {
+    let schedules = Schedule::ALL.into_iter().cycle();
+    for (name, schedule) in
+        ["llama-f16", "gemma2", "gemma3-bf16", "qwen2", "qwen3moe", "phi3-window"].iter().zip(schedules)
+    {
+        let model = Model::open(name);
+        let bytes = std::fs::read(model.folder.join("logits.bin")).unwrap();
+        let expected: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        let vocabulary = model.program.value(model.program.logits).width;
+        let gpu = emulator(schedule);
+        for (phase, piece) in [(Phase::Prompt, usize::MAX), (Phase::Decode, 5)] {
+            let actual = model.logits(&gpu, phase, piece.min(model.prompt().len()), false);
+            for (actual, expected) in actual.chunks_exact(vocabulary).zip(expected.chunks_exact(vocabulary)) {
+                let scale = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
+                let far = actual
+                    .iter()
+                    .zip(expected)
+                    .map(|(a, e)| (f32::from_bits(*a) - e).abs())
+                    .fold(0f32, f32::max);
+                assert!(far / scale < ERROR, "{name}, {schedule:?}, {phase:?}: {}", far / scale);
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_and_neighbours_change_no_bit() {
+    let gpu = emulator(Schedule::LastAhead);
+    for name in ["llama-f16", "qwen3moe"] {
+        let model = Model::open(name);
+        for phase in [Phase::Decode, Phase::Prompt] {
+            let expected = model.logits(&gpu, phase, 1, false);
+            for (piece, beside) in [(1, true), (7, false), (2, true)] {
+                assert!(
+                    model.logits(&gpu, phase, piece, beside) == expected,
+                    "{name}, {phase:?}: pieces of {piece}, neighbours: {beside}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_choose_the_tokens_the_definition_chooses() {
+    let filtered = Sampling {
+        temperature: 0.9,
+        top_k: 20,
+        top_p: 0.95,
+        min_p: 0.02,
+        repeat_penalty: 1.1,
+        frequency_penalty: 0.1,
+        seed: 42,
+        ..Sampling::GREEDY
+    };
+    let biased = Sampling { logit_bias: vec![(5, 30.0), (9, f32::NEG_INFINITY)], ..filtered.clone() };
+    let plain = Sampling { temperature: 1.3, seed: u64::MAX, ..Sampling::GREEDY };
+    let gpu = emulator(Schedule::FirstAhead);
+    let model = Model::open("llama");
+    for sampling in [Sampling::GREEDY, filtered, biased, plain] {
+        let [actual, expected] = [&gpu as &dyn Backend, &Reference].map(|backend| {
+            let mut runner = model.runner(backend);
+            let edits = [SlotEdit::Sampling { slot: SlotId(1), sampling: sampling.clone() }];
+            runner.run(&Batch { edits: &edits, ..Batch::default() }, Work::Forward).unwrap();
+            runner.feed(&[(1, 0, &[7])], Work::Chain(40)).unwrap();
+            runner.out.tokens
+        });
+        assert_eq!(actual, expected, "{sampling:?}");
+    }
 }

@@ -9,7 +9,14 @@ use akunu_program::reference::Reference;
 use crate::{Error, Result};
 
 /// The names `--backend` takes, the one that `auto` means first.
-pub const BACKENDS: [&str; 2] = ["cpu", "reference"];
+pub const BACKENDS: &[&str] = &[
+    "cpu",
+    "reference",
+    #[cfg(feature = "cuda")]
+    "cuda",
+    #[cfg(feature = "emulator")]
+    "emulator",
+];
 
 /// The backend of that name; `auto` is the first of [`BACKENDS`]. `threads` are for those that run on the CPU, by default one
 /// for each core.
@@ -23,6 +30,10 @@ pub fn backend(name: &str, threads: Option<usize>) -> Result<Box<dyn Backend>> {
     match if name == "auto" { BACKENDS[0] } else { name } {
         "cpu" => Ok(Box::new(cpu(threads)?)),
         "reference" => Ok(Box::new(Reference)),
+        #[cfg(feature = "cuda")]
+        "cuda" => Ok(Box::new(cuda()?)),
+        #[cfg(feature = "emulator")]
+        "emulator" => Ok(Box::new(emulator())),
         name => Err(Error::Usage {
             problem: format!("there is no backend \"{name}\" in this build"),
             hint: format!("use one of: auto, {}", BACKENDS.join(", ")),
@@ -38,6 +49,20 @@ fn cpu(threads: Option<usize>) -> Result<Cpu> {
     })
 }
 
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<akunu_gpu::Gpu<akunu_gpu::Cuda>> {
+    let host = akunu_gpu::Cuda::new().map_err(|error| Error::Usage {
+        problem: error.to_string(),
+        hint: "use another backend, or install NVIDIA's driver".to_owned(),
+    })?;
+    Ok(akunu_gpu::Gpu::new(host))
+}
+
+#[cfg(feature = "emulator")]
+fn emulator() -> akunu_gpu::Gpu<akunu_gpu::Emulator> {
+    akunu_gpu::Gpu::new(akunu_gpu::Emulator::new(akunu_gpu::Schedule::InTurn))
+}
+
 /// What this machine's processor reaches at most with so many threads, measured in about a second.
 pub fn ceilings(threads: Option<usize>) -> Result<Ceilings> {
     Ok(cpu(threads)?.ceilings())
@@ -50,6 +75,22 @@ pub fn describe_backend(name: &str) -> Result<String> {
             let cpu = cpu(None)?;
             Ok(format!("{} threads, {}", cpu.threads(), cpu.isa()))
         }
+        // A build for NVIDIA GPUs runs where there is none, and says so.
+        #[cfg(feature = "cuda")]
+        "cuda" => Ok(cuda().map_or_else(
+            |error| error.to_string(),
+            |gpu| {
+                let facts = akunu_gpu::Host::facts(gpu.host());
+                format!(
+                    "{}, {} multiprocessors, {} GB",
+                    facts.name,
+                    facts.units,
+                    facts.memory / 1_000_000_000
+                )
+            },
+        )),
+        #[cfg(feature = "emulator")]
+        "emulator" => Ok("the GPU's kernels on the CPU: very slow, to check them".to_owned()),
         _ => {
             backend(name, None).map(|_| "plain f32 arithmetic: slow, and the definition of right".to_owned())
         }

@@ -47,5 +47,11 @@ pub fn self_test(mut each: impl FnMut(SelfTest) -> bool) -> Result<()> {
         })?;
         check(&cpu, Some(isa.name()))?;
     }
+    #[cfg(feature = "cuda")]
+    if let Ok(cuda) = crate::backend("cuda", None) {
+        check(&*cuda, None)?;
+    }
+    #[cfg(feature = "emulator")]
+    check(&*crate::backend("emulator", None)?, None)?;
     Ok(())
 }

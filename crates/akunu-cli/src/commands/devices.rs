@@ -44,9 +44,11 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         return self_test(arguments.json, out);
     }
     let devices = akunu::BACKENDS
-        .into_iter()
+        .iter()
         .enumerate()
-        .map(|(i, backend)| Ok(Device { backend, default: i == 0, about: akunu::describe_backend(backend)? }))
+        .map(|(i, &backend)| {
+            Ok(Device { backend, default: i == 0, about: akunu::describe_backend(backend)? })
+        })
         .collect::<Result<Vec<Device>>>()?;
     if arguments.json {
         return output::json(out, &devices);

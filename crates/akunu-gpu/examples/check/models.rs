@@ -16,14 +16,18 @@ const ERROR: f32 = 5e-3;
 
 /// Compares all models of a folder's `tiny`; gives how many are wrong.
 pub fn check(backend: &dyn Backend, fixtures: &Path) -> usize {
-    let mut folders: Vec<_> =
-        std::fs::read_dir(fixtures.join("tiny")).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
+    let mut folders: Vec<_> = std::fs::read_dir(fixtures.join("tiny"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.is_dir())
+        .collect();
     folders.sort();
     let (mut wrong, mut worst) = (0, 0f32);
     for folder in &folders {
         let bytes = std::fs::read(folder.join("logits.bin")).unwrap();
         let logits: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-        let prompt: Vec<u32> = serde_json::from_slice(&std::fs::read(folder.join("prompt.json")).unwrap()).unwrap();
+        let prompt: Vec<u32> =
+            serde_json::from_slice(&std::fs::read(folder.join("prompt.json")).unwrap()).unwrap();
         let file = ModelFile::open(folder.join("model.gguf")).unwrap();
         let (arch, names) = Architecture::of(&file).unwrap();
         let program = build(&arch, &names, &file, CONTEXT as usize).unwrap();
@@ -64,7 +68,12 @@ pub fn check(backend: &dyn Backend, fixtures: &Path) -> usize {
             });
             let same = actual.iter().zip(&expected).take_while(|(a, e)| a == e).count();
             if same < expected.len() {
-                println!("{}: {same} of {} tokens alike (temperature {})", folder.display(), expected.len(), sampling.temperature);
+                println!(
+                    "{}: {same} of {} tokens alike (temperature {})",
+                    folder.display(),
+                    expected.len(),
+                    sampling.temperature
+                );
             }
         }
         if error >= ERROR {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use akunu_format::{DType, Data, Tensor};
 use akunu_program::conformance::Runner;
 use akunu_program::program::{
-    Activation, CacheLayer, Domain, Element, GroupId, KvGroup, NormKind, Op, Part, Program, Role, RopeId, Slice, Value,
-    ValueId, WeightId, WeightUse,
+    Activation, CacheLayer, Domain, Element, GroupId, KvGroup, NormKind, Op, Part, Program, Role, RopeId,
+    Slice, Value, ValueId, WeightId, WeightUse,
 };
 use akunu_program::rope::{RopeLayout, RopeTable};
 use akunu_program::{Backend, Phase, TensorSource, Work};
@@ -107,7 +107,11 @@ impl Build {
         let role = Role { multiply: true, ..Role::default() };
         let parts: Vec<Part> = widths
             .iter()
-            .map(|&rows| Part { weight: self.weight(rows, width, role), bias: None, out: self.value(domain, rows) })
+            .map(|&rows| Part {
+                weight: self.weight(rows, width, role),
+                bias: None,
+                out: self.value(domain, rows),
+            })
             .collect();
         let outs = parts.iter().map(|p| p.out).collect();
         self.program.body.push(Op::Linear { x, parts });
@@ -152,7 +156,14 @@ fn build(shape: &Shape, dtype: DType) -> Build {
         let qkv = b.linear(h, &[heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]);
         let cache = CacheLayer { group: GroupId(0), layer };
         let q = b.value(Domain::Tokens, heads * head_dim);
-        b.program.body.push(Op::RopeKv { q: qkv[0], k: qkv[1], v: qkv[2], rope: Some(RopeId(0)), cache, out: q });
+        b.program.body.push(Op::RopeKv {
+            q: qkv[0],
+            k: qkv[1],
+            v: qkv[2],
+            rope: Some(RopeId(0)),
+            cache,
+            out: q,
+        });
         let mixed = b.value(Domain::Tokens, heads * head_dim);
         let scale = 1.0 / (head_dim as f32).sqrt();
         b.program.body.push(Op::Attend { q, cache, scale, cap: None, out: mixed });
@@ -161,7 +172,12 @@ fn build(shape: &Shape, dtype: DType) -> Build {
         let h = b.norm(x);
         let both = b.linear(h, &[inner, inner]);
         let product = b.value(Domain::Tokens, inner);
-        b.program.body.push(Op::Gate { gate: both[0], up: both[1], activation: Activation::Silu, out: product });
+        b.program.body.push(Op::Gate {
+            gate: both[0],
+            up: both[1],
+            activation: Activation::Silu,
+            out: product,
+        });
         let down = b.linear(product, &[hidden])[0];
         x = b.add(x, down);
     }
@@ -200,12 +216,17 @@ pub fn measure(backend: &dyn Backend, argument: &str) {
         decode.push(128.0 / began.elapsed().as_secs_f64());
     }
     let prompt: Vec<u32> = (0..512).collect();
-    let spans = [akunu_program::Span { slot: akunu_program::SlotId(0), start: 0, rows: 512, phase: Phase::Prompt }];
+    let spans =
+        [akunu_program::Span { slot: akunu_program::SlotId(0), start: 0, rows: 512, phase: Phase::Prompt }];
     let mut prefill = Vec::new();
     for _ in 0..2 {
         let began = Instant::now();
-        let batch =
-            akunu_program::Batch { spans: &spans, tokens: &prompt, outputs: &[511], ..akunu_program::Batch::default() };
+        let batch = akunu_program::Batch {
+            spans: &spans,
+            tokens: &prompt,
+            outputs: &[511],
+            ..akunu_program::Batch::default()
+        };
         runner.run(&batch, Work::Step).unwrap();
         prefill.push(512.0 / began.elapsed().as_secs_f64());
     }

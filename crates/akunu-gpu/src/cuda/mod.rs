@@ -186,7 +186,9 @@ impl Host for Cuda {
         }
         let address = buffer.at(offset, bytes.len())?;
         // SAFETY: in bounds on both sides; from pageable memory the driver has copied the bytes when it returns.
-        unsafe { self.device.here()?.to_device(address, bytes.as_ptr().cast(), bytes.len(), self.device.stream) }
+        unsafe {
+            self.device.here()?.to_device(address, bytes.as_ptr().cast(), bytes.len(), self.device.stream)
+        }
     }
 
     fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
@@ -246,13 +248,26 @@ impl Cuda {
         // Copied to where structures of vectors may lie.
         let mut params = vec![0u128; command.params.len().div_ceil(16)];
         bytemuck::cast_slice_mut(&mut params)[..command.params.len()].copy_from_slice(&command.params);
-        let mut arguments: Vec<*mut c_void> = addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
+        let mut arguments: Vec<*mut c_void> =
+            addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
         arguments.push(params.as_mut_ptr().cast());
         let [x, y, z] = command.groups;
         let (stream, none) = (self.device.stream, std::ptr::null_mut());
         // SAFETY: one argument for each parameter, of its type and size.
         unsafe {
-            self.device.driver.launch(function, x, y, z, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), none)
+            self.device.driver.launch(
+                function,
+                x,
+                y,
+                z,
+                threads,
+                1,
+                1,
+                0,
+                stream,
+                arguments.as_mut_ptr(),
+                none,
+            )
         }
     }
 }

@@ -87,7 +87,12 @@ thread_local! {
 ///
 /// # Safety
 /// The kernel may be called with these addresses, and no other threadgroup runs in this process.
-pub(super) unsafe fn launch(call: Call, groups: [u32; 3], threads: u32, schedule: Schedule) -> Result<(), String> {
+pub(super) unsafe fn launch(
+    call: Call,
+    groups: [u32; 3],
+    threads: u32,
+    schedule: Schedule,
+) -> Result<(), String> {
     let threads = threads as usize;
     let tops: Vec<*mut u8> = STACKS.with_borrow_mut(|stacks| {
         while stacks.len() < threads {
@@ -119,10 +124,10 @@ pub(super) unsafe fn launch(call: Call, groups: [u32; 3], threads: u32, schedule
                 }));
                 team.fibers.clear();
                 // SAFETY: every top is the end of a stack of its own.
-                team.fibers.extend(tops.iter().map(|&top| Fiber {
-                    stack_pointer: unsafe { prepare(top) },
-                    state: State::Ready,
-                }));
+                team.fibers.extend(
+                    tops.iter()
+                        .map(|&top| Fiber { stack_pointer: unsafe { prepare(top) }, state: State::Ready }),
+                );
                 team.current = if schedule == Schedule::LastAhead { threads - 1 } else { 0 };
                 let (team_pointer, first) = (&raw mut team, team.fibers[team.current].stack_pointer);
                 TEAM.set(team_pointer);
@@ -182,7 +187,11 @@ fn give_way() {
             team.fibers[next].stack_pointer
         }
         None if team.all.live == 0 => team.main,
-        None => return stop("some threads wait at a barrier or SIMD operation that others do not reach".to_owned()),
+        None => {
+            return stop(
+                "some threads wait at a barrier or SIMD operation that others do not reach".to_owned(),
+            );
+        }
     };
     let save = &raw mut team.fibers[me].stack_pointer;
     // SAFETY: `to` was saved by a switch or prepared, and is not running.
@@ -307,10 +316,20 @@ mod processor {
     #[unsafe(naked)]
     pub(super) unsafe extern "C" fn switch(save: *mut *mut u8, to: *mut u8) {
         naked_asm!(
-            "push rbp", "push rbx", "push r12", "push r13", "push r14", "push r15",
+            "push rbp",
+            "push rbx",
+            "push r12",
+            "push r13",
+            "push r14",
+            "push r15",
             "mov [rdi], rsp",
             "mov rsp, rsi",
-            "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
+            "pop r15",
+            "pop r14",
+            "pop r13",
+            "pop r12",
+            "pop rbx",
+            "pop rbp",
             "ret",
         )
     }
@@ -359,16 +378,28 @@ mod processor {
     pub(super) unsafe extern "C" fn switch(save: *mut *mut u8, to: *mut u8) {
         naked_asm!(
             "sub sp, sp, #160",
-            "stp x19, x20, [sp]", "stp x21, x22, [sp, #16]", "stp x23, x24, [sp, #32]",
-            "stp x25, x26, [sp, #48]", "stp x27, x28, [sp, #64]", "stp x29, x30, [sp, #80]",
-            "stp d8, d9, [sp, #96]", "stp d10, d11, [sp, #112]", "stp d12, d13, [sp, #128]",
+            "stp x19, x20, [sp]",
+            "stp x21, x22, [sp, #16]",
+            "stp x23, x24, [sp, #32]",
+            "stp x25, x26, [sp, #48]",
+            "stp x27, x28, [sp, #64]",
+            "stp x29, x30, [sp, #80]",
+            "stp d8, d9, [sp, #96]",
+            "stp d10, d11, [sp, #112]",
+            "stp d12, d13, [sp, #128]",
             "stp d14, d15, [sp, #144]",
             "mov x9, sp",
             "str x9, [x0]",
             "mov sp, x1",
-            "ldp x19, x20, [sp]", "ldp x21, x22, [sp, #16]", "ldp x23, x24, [sp, #32]",
-            "ldp x25, x26, [sp, #48]", "ldp x27, x28, [sp, #64]", "ldp x29, x30, [sp, #80]",
-            "ldp d8, d9, [sp, #96]", "ldp d10, d11, [sp, #112]", "ldp d12, d13, [sp, #128]",
+            "ldp x19, x20, [sp]",
+            "ldp x21, x22, [sp, #16]",
+            "ldp x23, x24, [sp, #32]",
+            "ldp x25, x26, [sp, #48]",
+            "ldp x27, x28, [sp, #64]",
+            "ldp x29, x30, [sp, #80]",
+            "ldp d8, d9, [sp, #96]",
+            "ldp d10, d11, [sp, #112]",
+            "ldp d12, d13, [sp, #128]",
             "ldp d14, d15, [sp, #144]",
             "add sp, sp, #160",
             "ret",
@@ -391,3 +422,52 @@ mod processor {
 }
 
 use processor::{prepare, switch};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" {
+        safe fn akunu_emulator_group_barrier();
+        safe fn akunu_emulator_exchange(bits: u32) -> *const u32;
+    }
+
+    fn run(entry: Entry, buffer: &mut [u32], threads: u32, schedule: Schedule) -> Result<(), String> {
+        let _one = super::super::RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let buffers = [buffer.as_mut_ptr() as u64];
+        // SAFETY: the kernels below write one word per thread.
+        unsafe { launch((entry, buffers.as_ptr(), std::ptr::null()), [2, 1, 1], threads, schedule) }
+    }
+
+    /// Every thread writes what the thread opposite in its SIMD group has.
+    unsafe extern "C" fn reverse(buffers: *const u64, _: *const u8) {
+        let thread = akunu_emulator_thread();
+        let words = akunu_emulator_exchange(100 + thread);
+        akunu_emulator_group_barrier();
+        // SAFETY: the test gives a word for each thread, and lanes are below 32.
+        unsafe { *(*buffers as *mut u32).add(thread as usize) = *words.add(31 - thread as usize % 32) };
+    }
+
+    /// Only half of the threads come to the barrier.
+    unsafe extern "C" fn diverge(_: *const u64, _: *const u8) {
+        if akunu_emulator_thread() % 2 == 0 {
+            akunu_emulator_group_barrier();
+        }
+    }
+
+    #[test]
+    fn lanes_exchange_words_in_every_schedule() {
+        for schedule in Schedule::ALL {
+            let mut out = [0; 64];
+            run(reverse, &mut out, 64, schedule).unwrap();
+            assert_eq!((out[0], out[31], out[32], out[63]), (131, 100, 163, 132), "{schedule:?}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_that_some_threads_miss_is_an_error() {
+        for schedule in Schedule::ALL {
+            assert!(run(diverge, &mut [], 64, schedule).is_err(), "{schedule:?}");
+        }
+    }
+}

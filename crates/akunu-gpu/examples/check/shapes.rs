@@ -66,8 +66,11 @@ fn blocks(dtype: DType, bytes: usize) -> Vec<u8> {
         let mut block: Vec<u8> = (0..size).map(|_| next()).collect();
         let half = |block: &mut [u8], at: usize| block[at + 1] = 0x14;
         match dtype {
-            DType::F16 => block[1] = block[1] & 0x80 | 0x24 + (block[1] & 3),
-            DType::Q4_K => (half(&mut block, 0), half(&mut block, 2)).0,
+            DType::F16 => block[1] = (block[1] & 0x83) + 0x24,
+            DType::Q4_K => {
+                half(&mut block, 0);
+                half(&mut block, 2);
+            }
             _ => half(&mut block, 0),
         }
         out.extend(block);

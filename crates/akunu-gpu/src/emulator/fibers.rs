@@ -123,11 +123,11 @@ pub(super) unsafe fn launch(
                     words: [[0; LANES]; 2],
                 }));
                 team.fibers.clear();
-                // SAFETY: every top is the end of a stack of its own.
-                team.fibers.extend(
-                    tops.iter()
-                        .map(|&top| Fiber { stack_pointer: unsafe { prepare(top) }, state: State::Ready }),
-                );
+                team.fibers.extend(tops.iter().map(|&top| {
+                    // SAFETY: every top is the end of a stack of its own.
+                    let stack_pointer = unsafe { prepare(top) };
+                    Fiber { stack_pointer, state: State::Ready }
+                }));
                 team.current = if schedule == Schedule::LastAhead { threads - 1 } else { 0 };
                 let (team_pointer, first) = (&raw mut team, team.fibers[team.current].stack_pointer);
                 TEAM.set(team_pointer);
@@ -199,7 +199,7 @@ fn give_way() {
 }
 
 /// Ends the launch with a problem.
-fn stop(problem: String) {
+fn stop(problem: &str) {
     let team = team();
     team.problem = Some(format!("{problem} (thread {} of threadgroup {:?})", team.current, team.group));
     let (save, main) = (&raw mut team.fibers[team.current].stack_pointer, team.main);
@@ -219,18 +219,18 @@ extern "C" fn run_fiber() -> ! {
     let simd = &mut team.simds[me / LANES].meeting;
     simd.live -= 1;
     if simd.arrived > 0 || team.all.arrived > 0 {
-        stop("a thread ended while others wait for it".to_owned());
+        stop("a thread ended while others wait for it");
     }
     give_way();
     unreachable!("a fiber that is done was resumed")
 }
 
 /// Meets the others; true when this fiber was the last to arrive.
-fn arrive(meeting: &mut Meeting, site: usize) -> Result<bool, String> {
+fn arrive(meeting: &mut Meeting, site: usize) -> Result<bool, &'static str> {
     if meeting.arrived == 0 {
         meeting.site = site;
     } else if meeting.site != site {
-        return Err("threads meet at different places of the kernel".to_owned());
+        return Err("threads meet at different places of the kernel");
     }
     meeting.arrived += 1;
     let last = meeting.arrived == meeting.live;
@@ -450,7 +450,7 @@ mod tests {
 
     /// Only half of the threads come to the barrier.
     unsafe extern "C" fn diverge(_: *const u64, _: *const u8) {
-        if akunu_emulator_thread() % 2 == 0 {
+        if akunu_emulator_thread().is_multiple_of(2) {
             akunu_emulator_group_barrier();
         }
     }

@@ -1,5 +1,7 @@
-// Products of many rows: Y = X W^T, for prompts, and for any rows whose columns are not whole groups of eight. A threadgroup computes 64 rows of W by 32 rows of X, each of its 128 threads
-// four by four, over steps of 32 columns held in threadgroup memory.
+// Products of many rows: Y = X W^T, for prompts, and for any rows whose columns are not whole groups of eight.
+//
+// A threadgroup computes 64 rows of W by 32 rows of X, each of its 128 threads four by four, over steps of 32 columns held in
+// threadgroup memory.
 
 struct GemmParams {
     Matrix matrix;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use akunu_program::program::{CacheLayer, Program};
 use akunu_program::rope::RopeLayout;
-use akunu_program::select::{Sampling, select};
+use akunu_program::select::{Sampling, Scratch, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{
     BLOCK, Batch, Error, Executable, KeyShift, Limits, Outputs, Result, SlotEdit, StopFlag, Work,
@@ -29,6 +29,7 @@ pub(crate) struct GpuExecutable<H: Host> {
     limits: Limits,
     slots: Slots,
     rows: Vec<Row>,
+    scratch: Scratch,
     lists: HashMap<Shape, H::List>,
     memory: Memory<H>,
 }
@@ -97,6 +98,7 @@ impl<H: Host> GpuExecutable<H> {
         let greedy = vec![params::Sampling::new(&Sampling::GREEDY); slots];
         host.write(&memory.samplings, 0, bytemuck::cast_slice(&greedy))?;
         let slots = Slots::new(limits, &program.groups, &memory.kv.blocks(), program.token_count());
+        let scratch = Scratch::new(program.value(program.logits).width, context);
         let (program, limits) = (program.clone(), *limits);
         Ok(GpuExecutable {
             host,
@@ -105,6 +107,7 @@ impl<H: Host> GpuExecutable<H> {
             limits,
             slots,
             rows: Vec::new(),
+            scratch,
             lists: HashMap::new(),
             memory,
         })
@@ -364,7 +367,7 @@ impl<H: Host> GpuExecutable<H> {
             let row = rows[output as usize];
             let slot = self.slots.slot(row.slot);
             let history = &slot.tokens[..=row.position as usize];
-            let token = select(logits, &slot.sampling, history, row.position);
+            let token = select(logits, &slot.sampling, history, row.position, &mut self.scratch);
             out.tokens.push(token.ok_or(Error::NoChoice { position: row.position })?);
         }
         logits.clear();

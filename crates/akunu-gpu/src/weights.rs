@@ -68,6 +68,7 @@ impl<H: Host> GpuWeights<H> {
                 }
                 host.write(&buffer, placed.vector as usize * UNIT, bytemuck::cast_slice(&values))?;
             }
+            source.release(&used.name);
         }
         Ok(Arc::new(GpuWeights { layout, buffer }))
     }

@@ -188,9 +188,7 @@ fn give_way() {
         }
         None if team.all.live == 0 => team.main,
         None => {
-            return stop(
-                "some threads wait at a barrier or SIMD operation that others do not reach".to_owned(),
-            );
+            return stop("some threads wait at a barrier or SIMD operation that others do not reach");
         }
     };
     let save = &raw mut team.fibers[me].stack_pointer;

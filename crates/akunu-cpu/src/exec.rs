@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use akunu_program::program::{CacheLayer, Domain, GroupId, KvGroup, Program};
-use akunu_program::select::{Sampling, Scratch as SelectScratch, select};
+use akunu_program::select::{Mask, Sampling, Scratch as SelectScratch, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
 
@@ -265,7 +265,8 @@ impl Executable for CpuExecutable {
         let tokens = Turn::new(&mut out.tokens);
         let timings = self.timings.as_ref();
         let halted = AtomicU32::new(u32::MAX);
-        let walk = Walk { steps: &self.steps, timings, machine, stop, halted, work, turns };
+        let walk =
+            Walk { steps: &self.steps, timings, machine, stop, halted, work, turns, masks: batch.masks };
         let result = self.pool.run(&|worker, team| walk.walk(worker, team, &tokens));
         let halted = walk.halted.into_inner() != u32::MAX;
         if let Some(error) = machine.state.own().error.take() {
@@ -349,6 +350,8 @@ struct Walk<'a> {
     halted: AtomicU32,
     work: Work,
     turns: u32,
+    /// `[output]`, or empty.
+    masks: &'a [Option<Mask<'a>>],
 }
 
 /// A worker's place in the walk.
@@ -422,14 +425,14 @@ impl Walk<'_> {
         let machine = self.machine;
         let workers = place.team.size();
         // SAFETY: as in `body`.
-        machine.find_best(unsafe { machine.state.get() }, place.worker, workers);
+        machine.find_best(unsafe { machine.state.get() }, self.masks, place.worker, workers);
         self.barrier(place)?;
         if place.worker == 0 {
             // SAFETY: the others wait at the barrier below and touch neither.
             let (state, tokens) = unsafe { (machine.state.get_mut(), tokens.get_mut()) };
             let outputs = state.outputs.len();
             if let Err(error) =
-                machine.choose(state, workers, &mut tokens[turn * outputs..(turn + 1) * outputs])
+                machine.choose(state, self.masks, workers, &mut tokens[turn * outputs..(turn + 1) * outputs])
             {
                 state.error = Some(error);
                 self.halt(place);
@@ -445,20 +448,21 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a slot just takes the largest logit.
-fn is_plain(sampling: &Sampling) -> bool {
-    sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.penalizes()
+/// Whether a row just takes the largest logit.
+fn is_plain(sampling: &Sampling, mask: Option<Mask<'_>>) -> bool {
+    mask.is_none() && sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.penalizes()
 }
 
 impl Machine {
     /// The largest logit of this worker's share of every output.
-    fn find_best(&self, state: &State, worker: usize, workers: usize) {
+    fn find_best(&self, state: &State, masks: &[Option<Mask<'_>>], worker: usize, workers: usize) {
         let vectors = self.vocabulary.div_ceil(LANES);
         let from = vectors * worker / workers * LANES;
         let to = (vectors * (worker + 1) / workers * LANES).min(self.vocabulary);
         let logits = self.lowered.buffers[self.lowered.logits.0].offset;
         for (i, &output) in state.outputs.iter().enumerate() {
-            if !is_plain(&state.slots.slot(state.rows[output as usize].slot).sampling) {
+            let mask = masks.get(i).copied().flatten();
+            if !is_plain(&state.slots.slot(state.rows[output as usize].slot).sampling, mask) {
                 continue;
             }
             let mut best = None;
@@ -475,12 +479,19 @@ impl Machine {
     }
 
     /// One token for every output.
-    fn choose(&self, state: &mut State, workers: usize, tokens: &mut [u32]) -> Result<()> {
+    fn choose(
+        &self,
+        state: &mut State,
+        masks: &[Option<Mask<'_>>],
+        workers: usize,
+        tokens: &mut [u32],
+    ) -> Result<()> {
         let logits = self.lowered.buffers[self.lowered.logits.0].offset;
         for (i, (&output, chosen)) in state.outputs.iter().zip(tokens).enumerate() {
             let row = state.rows[output as usize];
             let slot = state.slots.slot(row.slot);
-            let token = if is_plain(&slot.sampling) {
+            let mask = masks.get(i).copied().flatten();
+            let token = if is_plain(&slot.sampling, mask) {
                 // SAFETY: all workers have passed the barrier after `find_best`.
                 let entries: &[u32] = unsafe { self.best.get(8 * i * workers, 2 * workers) };
                 let mut best = (f32::NEG_INFINITY, NO_TOKEN);
@@ -494,7 +505,7 @@ impl Machine {
                 // SAFETY: the other workers wait.
                 let logits = unsafe { self.arena.get_mut(logits + 4 * i * self.vocabulary, self.vocabulary) };
                 let history = &slot.tokens[..=row.position as usize];
-                select(logits, &slot.sampling, history, row.position, &mut state.select)
+                select(logits, &slot.sampling, history, row.position, mask, &mut state.select)
             };
             *chosen = token.ok_or(Error::NoChoice { position: row.position })?;
         }

@@ -229,8 +229,9 @@ impl<H: Host> GpuExecutable<H> {
         let samplings: Vec<&Sampling> =
             batch.outputs.iter().map(|&o| &self.slots.slot(rows[o as usize].slot).sampling).collect();
         let plain = |s: &&Sampling| s.temperature <= 0.0 && !s.penalizes();
-        // Lists of biases have no place on the device: such slots choose on the host.
-        let on_host = samplings.iter().any(|s| !s.logit_bias.is_empty());
+        // Lists of biases and masks have no place on the device: such rows are chosen for on the host.
+        let masked = batch.masks.iter().any(Option::is_some);
+        let on_host = masked || samplings.iter().any(|s| !s.logit_bias.is_empty());
         let choice = match work {
             Work::Forward => Choice::None,
             _ if on_host => Choice::None,
@@ -258,7 +259,7 @@ impl<H: Host> GpuExecutable<H> {
             }
             let first = out.tokens.len();
             if on_host {
-                self.choose_on_host(batch.outputs, rows, out)?;
+                self.choose_on_host(batch, rows, out)?;
             } else {
                 out.tokens.resize(first + times as usize * batch.outputs.len(), 0);
                 self.host.read(&self.memory.chosen, 0, bytemuck::cast_slice_mut(&mut out.tokens[first..]))?;
@@ -359,15 +360,16 @@ impl<H: Host> GpuExecutable<H> {
         Ok(())
     }
 
-    fn choose_on_host(&mut self, outputs: &[u32], rows: &[Row], out: &mut Outputs) -> Result<()> {
+    fn choose_on_host(&mut self, batch: &Batch<'_>, rows: &[Row], out: &mut Outputs) -> Result<()> {
         let width = self.program.value(self.program.logits).width;
         let mut logits = std::mem::take(&mut out.logits);
-        self.read_logits(outputs.len(), &mut logits)?;
-        for (&output, logits) in outputs.iter().zip(logits.chunks_exact_mut(width)) {
-            let row = rows[output as usize];
+        self.read_logits(batch.outputs.len(), &mut logits)?;
+        for (i, logits) in logits.chunks_exact_mut(width).enumerate() {
+            let row = rows[batch.outputs[i] as usize];
+            let mask = batch.masks.get(i).copied().flatten();
             let slot = self.slots.slot(row.slot);
             let history = &slot.tokens[..=row.position as usize];
-            let token = select(logits, &slot.sampling, history, row.position, &mut self.scratch);
+            let token = select(logits, &slot.sampling, history, row.position, mask, &mut self.scratch);
             out.tokens.push(token.ok_or(Error::NoChoice { position: row.position })?);
         }
         logits.clear();

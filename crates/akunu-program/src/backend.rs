@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use akunu_format::{ModelFile, Tensor};
 
 use crate::program::{GroupId, KvGroup, Program, WeightUse};
-use crate::select::Sampling;
+use crate::select::{Mask, Sampling};
 use crate::{Error, KvType, Result, Timing};
 
 /// Positions in a block of the KV cache.
@@ -118,6 +118,9 @@ pub struct Batch<'a> {
     pub tokens: &'a [u32],
     /// Rows whose logits are wanted, ascending.
     pub outputs: &'a [u32],
+    /// For every output row which tokens may follow it, or that all may; empty where all may everywhere. For
+    /// [`Work::Step`] alone.
+    pub masks: &'a [Option<Mask<'a>>],
 }
 
 /// A change to a slot.

@@ -6,12 +6,13 @@
 //! 2. Penalties over the last `repeat_last_n` tokens up to and including the row's own: each distinct token has its logit
 //!    divided (if positive) or multiplied (if negative) by `repeat_penalty`, then reduced by `presence_penalty` and by
 //!    `frequency_penalty` times its count.
-//! 3. With `temperature` 0 the largest logit wins, the lowest id among equals. Otherwise logits are divided by it.
-//! 4. `top_k` keeps the k largest (0 keeps all; equal logits at the border are all kept).
-//! 5. `top_p` keeps the largest until their share of the probability that step 4 left reaches p, the crossing one included
+//! 3. A [`Mask`], where there is one, makes the logits of all tokens that may not come next −∞.
+//! 4. With `temperature` 0 the largest logit wins, the lowest id among equals. Otherwise logits are divided by it.
+//! 5. `top_k` keeps the k largest (0 keeps all; equal logits at the border are all kept).
+//! 6. `top_p` keeps the largest until their share of the probability that step 5 left reaches p, the crossing one included
 //!    (and every logit equal to it).
-//! 6. `min_p` keeps those with at least p times the probability of the most likely.
-//! 7. Gumbel noise is added to what is left, and the largest wins. The noise is a hash of (seed, position, token), so neither
+//! 7. `min_p` keeps those with at least p times the probability of the most likely.
+//! 8. Gumbel noise is added to what is left, and the largest wins. The noise is a hash of (seed, position, token), so neither
 //!    batching, chunking nor speculation can change it.
 //!
 //! A logit of −∞ is never chosen; NaN counts as −∞.
@@ -63,6 +64,9 @@ impl Sampling {
     }
 }
 
+/// Which tokens may come next: token `t` is bit `t % 32` of word `t / 32`. Tokens beyond the last word may not.
+pub type Mask<'a> = &'a [u32];
+
 /// Room for choosing, used again from token to token so that nothing is allocated.
 #[derive(Debug)]
 pub struct Scratch {
@@ -86,6 +90,7 @@ pub fn select(
     sampling: &Sampling,
     history: &[u32],
     position: u32,
+    mask: Option<Mask<'_>>,
     scratch: &mut Scratch,
 ) -> Option<u32> {
     for &(token, bias) in &sampling.logit_bias {
@@ -95,6 +100,9 @@ pub fn select(
     }
     if sampling.penalizes() {
         penalize(logits, sampling, history, &mut scratch.window);
+    }
+    if let Some(mask) = mask {
+        forbid(logits, mask);
     }
     if sampling.temperature <= 0.0 {
         return argmax(logits);
@@ -120,6 +128,24 @@ fn penalize(logits: &mut [f32], sampling: &Sampling, history: &[u32], window: &m
         *z = if *z > 0.0 { *z / sampling.repeat_penalty } else { *z * sampling.repeat_penalty };
         *z -= sampling.presence_penalty + sampling.frequency_penalty * same.len() as f32;
     }
+}
+
+fn forbid(logits: &mut [f32], mask: Mask<'_>) {
+    let (within, beyond) = logits.split_at_mut(logits.len().min(mask.len() * 32));
+    for (logits, &word) in within.chunks_mut(32).zip(mask) {
+        match word {
+            u32::MAX => {}
+            0 => logits.fill(f32::NEG_INFINITY),
+            _ => {
+                for (bit, z) in logits.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *z = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+    beyond.fill(f32::NEG_INFINITY);
 }
 
 /// Logits gone through together, so that compilers find vectors in the loops.
@@ -307,7 +333,7 @@ mod tests {
 
     /// With room of its own.
     fn choose(logits: &mut [f32], sampling: &Sampling, history: &[u32], position: u32) -> Option<u32> {
-        select(logits, sampling, history, position, &mut Scratch::new(0, 0))
+        select(logits, sampling, history, position, None, &mut Scratch::new(0, 0))
     }
 
     const LOGITS: [f32; 8] = [2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -6.0];
@@ -385,6 +411,33 @@ mod tests {
         assert!((0..200).all(|p| choose(&mut LOGITS.clone(), &force, &[], p) == Some(7)));
     }
 
+    #[test]
+    fn only_tokens_of_the_mask_are_chosen() {
+        let masked = |sampling: &Sampling, mask: &[u32], position| {
+            let mut logits: Vec<f32> = (0..70).map(|i| gumbel(5, 0, i)).collect();
+            select(&mut logits, sampling, &[1, 2], position, Some(mask), &mut Scratch::new(0, 0))
+        };
+        // Bias and penalties do not bring a forbidden token back.
+        let pushed = Sampling {
+            logit_bias: vec![(0, f32::INFINITY), (69, 50.0)],
+            repeat_penalty: 1.5,
+            presence_penalty: -9.0,
+            ..warm()
+        };
+        for sampling in [Sampling::GREEDY, warm(), Sampling { top_k: 5, top_p: 0.9, ..warm() }, pushed] {
+            for position in 0..200 {
+                let token = masked(&sampling, &[0b1010, 1], position).unwrap();
+                assert!([1, 3, 32].contains(&token), "{token}");
+                // Beyond the last word lies nothing.
+                assert!(masked(&sampling, &[u32::MAX], position).unwrap() < 32);
+            }
+            assert_eq!(masked(&sampling, &[0, 0, 0], 0), None);
+            assert_eq!(masked(&sampling, &[], 0), None);
+        }
+        let free = select(&mut LOGITS.clone(), &warm(), &[], 3, None, &mut Scratch::new(0, 0));
+        assert_eq!(select(&mut LOGITS.clone(), &warm(), &[], 3, Some(&[255]), &mut Scratch::new(0, 0)), free);
+    }
+
     /// The filters as the module's documentation has them, word by word.
     fn defined(logits: &[f32], sampling: &Sampling, position: u32) -> Option<u32> {
         let scaled: Vec<f32> = logits.iter().map(|z| z / sampling.temperature).collect();
@@ -438,7 +491,7 @@ mod tests {
                 let temperature = 0.6 + (position % 4) as f32 * 0.4;
                 let sampling = Sampling { temperature, top_k, top_p, min_p, seed: 3, ..Sampling::GREEDY };
                 let expected = defined(&logits, &sampling, position);
-                let actual = select(&mut logits.clone(), &sampling, &[], position, &mut scratch);
+                let actual = select(&mut logits.clone(), &sampling, &[], position, None, &mut scratch);
                 assert_eq!(actual, expected, "{sampling:?} at {position}, {size} tokens");
             }
         }

@@ -135,6 +135,13 @@ impl Slots {
         if batch.outputs.len() > limits.outputs as usize {
             return bad(format!("{} outputs, limit {}", batch.outputs.len(), limits.outputs));
         }
+        if !batch.masks.is_empty() && (batch.masks.len() != batch.outputs.len() || work != Work::Step) {
+            return bad(format!(
+                "{} masks for {} outputs of {work:?}",
+                batch.masks.len(),
+                batch.outputs.len()
+            ));
+        }
         if let Work::Chain(n) = work
             && (batch.spans.iter().any(|s| s.rows != 1) || batch.outputs.len() != total)
         {
@@ -264,6 +271,13 @@ mod tests {
         rows_refused(span(1, 200, 1), &[], Work::Forward, "context of 200");
         rows_refused(span(0, 0, 1), &[], Work::Forward, "no block for position 0 in group 0");
         rows_refused(span(1, 130, 1), &[], Work::Forward, "no block for position 128 in group 0");
+        let masked = Batch { spans: &[span(1, 0, 1)], tokens: &[0], outputs: &[0], ..Batch::default() };
+        refused(&Batch { masks: &[None, None], ..masked }, Work::Step, "2 masks for 1 outputs");
+        refused(
+            &Batch { masks: &[Some(&[1])], ..masked },
+            Work::Chain(2),
+            "1 masks for 1 outputs of Chain(2)",
+        );
         copy_refused(1, 2, "block 2 of 2 in group 1");
         copy_refused(2, 0, "group 2 of 2");
         let shifts = [KeyShift { group: GroupId(0), block: 4, by: -64 }];

@@ -18,6 +18,7 @@ mod feed_forward;
 mod products;
 mod rows;
 mod runner;
+mod select;
 mod shift;
 mod tensors;
 
@@ -62,6 +63,7 @@ pub fn run(backend: &dyn Backend) -> Vec<Outcome> {
     outcomes.extend(attention::check(backend));
     outcomes.extend(shift::check(backend));
     outcomes.extend(feed_forward::check(backend));
+    outcomes.extend(select::check(backend));
     outcomes
 }
 

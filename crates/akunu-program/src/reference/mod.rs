@@ -121,13 +121,13 @@ impl Executable for ReferenceExecutable {
             }
             Work::Step => {
                 self.forward(&rows, batch.outputs, stop)?;
-                self.select(&rows, batch.outputs, &mut out.tokens)?;
+                self.select(&rows, batch, &mut out.tokens)?;
             }
             Work::Chain(n) => {
                 for _ in 0..n {
                     self.forward(&rows, batch.outputs, stop)?;
                     let first = out.tokens.len();
-                    self.select(&rows, batch.outputs, &mut out.tokens)?;
+                    self.select(&rows, batch, &mut out.tokens)?;
                     for (row, &token) in rows.iter_mut().zip(&out.tokens[first..]) {
                         *row = Row { position: row.position + 1, token, ..*row };
                         self.slots.set_token(*row);
@@ -162,20 +162,21 @@ impl ReferenceExecutable {
         result
     }
 
-    fn select(&mut self, rows: &[Row], outputs: &[u32], tokens: &mut Vec<u32>) -> Result<()> {
+    fn select(&mut self, rows: &[Row], batch: &Batch<'_>, tokens: &mut Vec<u32>) -> Result<()> {
         let index = self.program.body.len();
-        self.timed(index, |_| Cost::default(), |own| own.choose(rows, outputs, tokens))
+        self.timed(index, |_| Cost::default(), |own| own.choose(rows, batch, tokens))
     }
 
-    fn choose(&mut self, rows: &[Row], outputs: &[u32], tokens: &mut Vec<u32>) -> Result<()> {
+    fn choose(&mut self, rows: &[Row], batch: &Batch<'_>, tokens: &mut Vec<u32>) -> Result<()> {
         let logits = self.program.logits;
         let width = self.program.value(logits).width;
         let logits = &mut self.values[logits.0 as usize];
-        for (&output, logits) in outputs.iter().zip(logits.chunks_exact_mut(width)) {
-            let row = rows[output as usize];
+        for (i, logits) in logits.chunks_exact_mut(width).enumerate() {
+            let row = rows[batch.outputs[i] as usize];
+            let mask = batch.masks.get(i).copied().flatten();
             let slot = self.slots.slot(row.slot);
             let history = &slot.tokens[..=row.position as usize];
-            let token = select(logits, &slot.sampling, history, row.position, &mut self.scratch);
+            let token = select(logits, &slot.sampling, history, row.position, mask, &mut self.scratch);
             tokens.push(token.ok_or(Error::NoChoice { position: row.position })?);
         }
         Ok(())

@@ -28,12 +28,14 @@ mod clock;
 mod jinja;
 mod message;
 mod syntax;
+mod tools;
 
 pub use builtin::BUILTIN_NAMES;
 pub use clock::DateTime;
 pub use jinja::{ErrorKind, Limits, TemplateError};
 pub use message::{Content, FunctionCall, Message, Part, ToolCall};
 pub use syntax::{Channel, Marks, Splitter, Syntax};
+pub use tools::{CallParser, Said, ToolSyntax};
 
 use serde_json::{Map, Value as Json};
 

@@ -56,6 +56,13 @@ impl Syntax {
         SYNTAXES.iter().find(|syntax| source.contains(syntax.reasoning.close))
     }
 
+    /// Every mark of every family, around thoughts and around calls of tools: where a vocabulary has a token for one, that token
+    /// means something of its own.
+    pub fn all_marks() -> impl Iterator<Item = &'static str> {
+        let reasoning = SYNTAXES.iter().flat_map(|syntax| [syntax.reasoning.open, syntax.reasoning.close]);
+        reasoning.chain(super::tools::MARKS)
+    }
+
     /// The variable that tells a template whether the model should think, if it looks at one.
     pub fn switch(source: &str) -> Option<&'static str> {
         SWITCHES.into_iter().find(|name| mentions(source, name))
@@ -188,7 +195,7 @@ impl Splitter {
 }
 
 /// Bytes at the end of `text` that `mark` begins with.
-fn overlap(text: &str, mark: &str) -> usize {
+pub(super) fn overlap(text: &str, mark: &str) -> usize {
     let beginnings = mark.char_indices().map(|(at, _)| at).rev();
     beginnings.into_iter().find(|&at| text.ends_with(&mark[..at])).unwrap_or(0)
 }

@@ -194,7 +194,12 @@ impl Chat {
         self.messages.push(Message::user(text));
         let generation = self.prompt().and_then(|(tokens, text)| {
             let splitter = self.syntax.map(|syntax| Splitter::new(syntax.reasoning, &text));
-            Ok((Generation::new(&mut self.sequence, tokens, &self.settings)?, splitter))
+            let mut settings = self.settings.clone();
+            if let (Some(constraint), Some(syntax)) = (&mut settings.constraint, self.syntax) {
+                let tokenizer = self.model.tokenizer()?;
+                *constraint = constraint.after_thinking(&syntax.reasoning, &tokens, tokenizer);
+            }
+            Ok((Generation::new(&mut self.sequence, tokens, &settings)?, splitter))
         });
         match generation {
             Ok((generation, splitter)) => Ok(Answer {

@@ -31,6 +31,17 @@ pub enum Error {
     #[error(transparent)]
     Template(#[from] akunu_text::chat::TemplateError),
 
+    /// A schema or grammar that text should follow makes no sense, or asks for what cannot be had.
+    #[error("{language}{}{place}: {problem}", if place.is_empty() { "" } else { ", " })]
+    Constraint {
+        /// What it is written in.
+        language: &'static str,
+        /// Line and column, or a JSON pointer; empty where it is all of it.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+
     /// More tokens than the context holds.
     #[error("{tokens} tokens are more than the context of {context} holds")]
     TooLong {
@@ -200,7 +211,7 @@ impl Error {
             Error::Program(error) => program_kind(error),
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
             Error::Template(_) => Kind::BadData,
-            Error::TooLong { .. } => Kind::Usage,
+            Error::TooLong { .. } | Error::Constraint { .. } => Kind::Usage,
             Error::CacheFull { .. } | Error::Busy { .. } => Kind::Unavailable,
             Error::Tensor { source, .. } => format_kind(source),
             Error::Io { source, .. } => io_kind(source),
@@ -241,6 +252,7 @@ impl Error {
             | Error::Program(_)
             | Error::Tokenizer { .. }
             | Error::Template(_)
+            | Error::Constraint { .. }
             | Error::Io { .. }
             | Error::Stopped => None,
         }

@@ -4,6 +4,7 @@ use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::constraint::Matcher;
 use crate::model::Model;
 use crate::pieces::Piece;
 use crate::sequence::{Sequence, StopHandle};
@@ -18,8 +19,8 @@ const LONGEST_RUN: Duration = Duration::from_millis(50);
 /// Text as it is generated: an iterator of [`Piece`]s.
 ///
 /// Dropping it ends the generation; so does [`StopHandle::stop`] from another thread. However it ends, the sequence then
-/// holds exactly the prompt and the tokens that were kept, or all of them but the last, which was never fed. (With
-/// [`Settings::context_shift`], less the tokens that were dropped.)
+/// holds exactly the prompt and the tokens that were kept, or all of them but the last, which was never fed (nor were those
+/// before it that a constraint left no choice about). With [`Settings::context_shift`], less the tokens that were dropped.
 ///
 /// ```no_run
 /// use akunu::{Model, Options, Settings};
@@ -48,10 +49,14 @@ pub struct Generation<S: BorrowMut<Sequence> = Sequence> {
     ready: VecDeque<Piece>,
     speculator: Speculator,
     guesses: Vec<u32>,
+    /// Follows the text where it is constrained.
+    matcher: Option<Matcher>,
     /// What the last run chose.
     chosen: Vec<u32>,
     /// Chosen and not fed yet; `None` before the prompt is.
     next: Option<u32>,
+    /// Tokens after that one that a constraint left no choice about; part of the text, and not fed yet.
+    forced: Vec<u32>,
     statistics: Statistics,
 }
 
@@ -87,6 +92,8 @@ pub struct Statistics {
     pub guessed: usize,
     /// Of those, how many were right.
     pub right_guesses: usize,
+    /// Tokens that a constraint left no choice about, and that were fed with others.
+    pub forced_tokens: usize,
 }
 
 impl Statistics {
@@ -131,6 +138,8 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
             return Err(Error::TooLong { tokens: prompt.len(), context });
         }
         let transcript = Transcript::new(tokenizer, settings)?;
+        let matcher = settings.constraint.as_ref().map(|constraint| state.model().matcher(constraint));
+        let matcher = matcher.transpose()?;
         state.set_sampling(&settings.sampling)?;
         state.renew_stop();
         Ok(Generation {
@@ -143,6 +152,8 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
             ready: VecDeque::with_capacity(settings.longest_chain.max(1) + 1),
             speculator: Speculator::new(settings.speculate, &prompt),
             guesses: Vec::new(),
+            matcher,
+            forced: Vec::new(),
             chosen: Vec::new(),
             next: None,
             statistics: Statistics { prompt_tokens: prompt.len(), ..Statistics::default() },
@@ -159,10 +170,11 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         let begin = Instant::now();
         match self.feed_prompt(&mut progress) {
             Ok(first) => {
-                self.next = Some(first);
                 self.statistics.prefill = begin.elapsed();
                 self.statistics.first_token = begin.elapsed();
-                self.accept(first);
+                if let Err(error) = self.accept_chosen(first) {
+                    return self.fail(error);
+                }
                 self.settle()
             }
             Err(error) => self.fail(error),
@@ -183,7 +195,8 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
             fed += batch;
             progress(fed, total);
         }
-        let first = sequence.prefill(&self.prompt[fed..])?;
+        let mask = self.matcher.as_mut().map(Matcher::mask).transpose()?;
+        let first = sequence.prefill_masked(&self.prompt[fed..], mask)?;
         progress(total, total);
         Ok(first)
     }
@@ -204,6 +217,9 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         let wanted = self.transcript.wanted();
         if room == 0 {
             return self.end(FinishReason::Length);
+        }
+        if self.matcher.is_some() {
+            return self.advance_constrained(next);
         }
         let begin = Instant::now();
         let most_guesses = (wanted - 1).min(room - 1).min(sequence.model().outputs() - 1);
@@ -246,6 +262,96 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         self.sequence.borrow_mut().commit(fed)?;
         self.statistics.decode += begin.elapsed();
         self.settle()
+    }
+
+    /// The same where the text is constrained: what was chosen last, tokens that must follow it and guesses are fed in one
+    /// run, and each token is chosen from those its mask has.
+    fn advance_constrained(&mut self, next: u32) -> Result<()> {
+        let begin = Instant::now();
+        let chosen = match self.choose_constrained(next) {
+            Ok(chosen) => chosen,
+            Err(error) => return self.fail(error),
+        };
+        // The guesses that were right are followed already.
+        let right = self.guesses.iter().zip(&chosen).take_while(|(guess, chosen)| guess == chosen).count();
+        let wrong = self.guesses.len() - right;
+        if !self.guesses.is_empty() {
+            self.statistics.guessed += self.guesses.len();
+            self.statistics.right_guesses += right;
+            self.speculator.verified(self.guesses.len(), right, right + 1, begin.elapsed());
+        } else {
+            self.speculator.chained(1, begin.elapsed());
+        }
+        let mut fed = 1 + std::mem::take(&mut self.forced).len();
+        for token in &chosen[..right] {
+            if self.finish_reason().is_some() {
+                break;
+            }
+            self.next = Some(*token);
+            self.accept(*token);
+            fed += 1;
+        }
+        self.sequence.borrow_mut().commit(fed)?;
+        if self.finish_reason().is_none() {
+            let followed = self.matcher.as_mut().map_or(Ok(()), |matcher| matcher.rollback(wrong));
+            if let Err(error) = followed.and_then(|()| self.accept_chosen(chosen[right])) {
+                return self.fail(error);
+            }
+        }
+        self.statistics.decode += begin.elapsed();
+        self.settle()
+    }
+
+    /// One token after all that must come, and one after every guess.
+    fn choose_constrained(&mut self, next: u32) -> Result<Vec<u32>> {
+        let sequence = self.sequence.borrow_mut();
+        let first = self.forced.len();
+        let room = (sequence.room() - 1 - first).min(sequence.model().batch() - 1 - first);
+        let most = (self.transcript.wanted() - 1).min(room).min(sequence.model().outputs() - 1);
+        self.speculator.guess(most, &mut self.guesses);
+        let Some(matcher) = &mut self.matcher else { return Ok(Vec::new()) };
+        let mut masks = vec![matcher.mask()?.to_vec()];
+        for (i, &guess) in self.guesses.iter().enumerate() {
+            // A guess that ends the text is none.
+            if !matcher.allows(guess)? || sequence.model().tokenizer()?.is_eog(guess) {
+                self.guesses.truncate(i);
+                break;
+            }
+            matcher.commit(guess)?;
+            masks.push(matcher.mask()?.to_vec());
+        }
+        let masks: Vec<_> = masks.iter().map(|mask| Some(mask.as_slice())).collect();
+        let tokens: Vec<u32> = [next].iter().chain(&self.forced).chain(&self.guesses).copied().collect();
+        Ok(sequence.verify_masked(&tokens, first, &masks)?.to_vec())
+    }
+
+    /// Takes a token that was chosen into the text, and all that must follow it.
+    fn accept_chosen(&mut self, token: u32) -> Result<()> {
+        self.next = Some(token);
+        self.accept(token);
+        let (Some(matcher), None) = (&mut self.matcher, self.transcript.finish()) else { return Ok(()) };
+        matcher.commit(token)?;
+        let sequence = self.sequence.borrow();
+        // With the token before them and one guess or none they are fed in one run.
+        let most = sequence.room().min(sequence.model().batch()).saturating_sub(2);
+        let mut forced = matcher.forced();
+        forced.truncate(most);
+        for &token in &forced {
+            if self.transcript.finish().is_some() {
+                return Ok(());
+            }
+            if let Some(matcher) = &mut self.matcher {
+                matcher.commit(token)?;
+            }
+            self.forced.push(token);
+            self.statistics.forced_tokens += 1;
+            self.accept(token);
+        }
+        if self.matcher.as_ref().is_some_and(Matcher::is_finished) {
+            let rest = self.transcript.end(FinishReason::Stop);
+            self.deliver(rest);
+        }
+        Ok(())
     }
 
     /// Takes the next token into the text, or ends there.

@@ -3,6 +3,7 @@
 mod backends;
 mod blocks;
 mod chat;
+mod constraint;
 mod error;
 mod generation;
 pub mod hub;
@@ -30,6 +31,7 @@ pub use akunu_text::chat::{Channel, Message};
 pub use akunu_text::tokenizer;
 pub use backends::{BACKENDS, backend, ceilings, describe_backend};
 pub use chat::{Answer, AnswerPiece, Chat};
+pub use constraint::{Constraint, Matcher, ToolChoice};
 pub use error::{Error, Kind, Result};
 pub use generation::{FinishReason, Generation, Statistics};
 pub use model::{Model, Options};

@@ -14,6 +14,7 @@ use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
 
 use crate::backends::backend;
+use crate::constraint::{Compiler, Constraint, Matcher};
 use crate::kv::Pools;
 use crate::sequence::Sequence;
 use crate::{Error, Result, text};
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     pub(crate) outputs: usize,
     /// `0..batch`: the numbers of a batch's rows.
     pub(crate) rows: Vec<u32>,
+    constraints: Compiler,
     engine: Mutex<Engine>,
 }
 
@@ -128,6 +130,7 @@ impl Model {
             sequences: options.sequences,
             outputs,
             rows: (0..limits.rows).collect(),
+            constraints: Compiler::new(),
             engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
         })))
     }
@@ -175,6 +178,12 @@ impl Model {
     /// The tokenizer; an error for a model without a vocabulary.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.0.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(&self.0.path))
+    }
+
+    /// Compiles a constraint against the model's vocabulary, or takes it from those that were, and gives a matcher at the
+    /// beginning of a text.
+    pub fn matcher(&self, constraint: &Constraint) -> Result<Matcher> {
+        self.0.constraints.matcher(constraint, self.tokenizer()?)
     }
 
     /// The chat templates; empty for a model that was not made for conversations.

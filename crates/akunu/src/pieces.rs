@@ -16,6 +16,14 @@ pub struct Piece {
     pub tokens: Vec<u32>,
 }
 
+impl Piece {
+    /// Adds what comes after it.
+    pub(crate) fn append(&mut self, next: Piece) {
+        self.text.push_str(&next.text);
+        self.tokens.extend(next.tokens);
+    }
+}
+
 /// What a token led to.
 pub(super) enum Pushed {
     /// More text, perhaps.

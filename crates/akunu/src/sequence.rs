@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use akunu_program::select::Sampling;
+use akunu_program::select::{Mask, Sampling};
 use akunu_program::{BLOCK, Batch, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work};
 
 use crate::kv::{Pools, Prefix, Tables};
@@ -70,6 +70,8 @@ pub(crate) enum Wanted {
     None,
     Last,
     All,
+    /// All from this one on.
+    From(usize),
 }
 
 /// What one sequence is fed in a run.
@@ -78,6 +80,8 @@ pub(crate) struct Feed<'a> {
     pub tokens: &'a [u32],
     pub phase: Phase,
     pub wanted: Wanted,
+    /// One for each row that is wanted, or none at all. For [`Work::Step`] alone.
+    pub masks: Vec<Option<Mask<'a>>>,
 }
 
 /// Feeds several sequences of one model, each after its committed tokens. Outputs come in the order of the feeds.
@@ -88,7 +92,8 @@ pub(crate) fn run(
     stop: &StopFlag,
     out: &mut Outputs,
 ) -> Result<()> {
-    let (mut spans, mut tokens, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut spans, mut tokens, mut outputs, mut masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let masked = feeds.iter().any(|feed| !feed.masks.is_empty());
     for feed in feeds.iter_mut() {
         feed.sequence.written.clear();
         if let Some(token) = feed.tokens.iter().find(|&&token| token as usize >= model.vocabulary) {
@@ -104,7 +109,12 @@ pub(crate) fn run(
             Wanted::None => &[],
             Wanted::Last => &rows[rows.len().saturating_sub(1)..],
             Wanted::All => rows,
+            Wanted::From(first) => &rows[first.min(rows.len())..],
         });
+        if masked {
+            masks.extend_from_slice(&feed.masks);
+            masks.resize(outputs.len(), None);
+        }
         if !feed.tokens.is_empty() {
             let Sequence { slot, tokens: committed, .. } = &*feed.sequence;
             let (start, rows) = (committed.len() as u32, feed.tokens.len() as u32);
@@ -140,6 +150,7 @@ pub(crate) fn run(
         spans: &spans,
         tokens: &tokens,
         outputs: &outputs,
+        masks: &masks,
     };
     let result = engine.executable.run(&batch, work, stop, out);
     drop(edits);
@@ -237,6 +248,11 @@ impl Sequence {
 
     /// Feeds a prompt and gives the token chosen after it. When stopped, what was fed by then stays.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<u32> {
+        self.prefill_masked(tokens, None)
+    }
+
+    /// The same where not all tokens may be chosen.
+    pub(crate) fn prefill_masked(&mut self, tokens: &[u32], mask: Option<Mask<'_>>) -> Result<u32> {
         if tokens.is_empty() {
             return Err(Error::Usage {
                 problem: "the prompt is empty".to_owned(),
@@ -248,7 +264,7 @@ impl Sequence {
         let last = (tokens.len() - 1) / batch * batch;
         let (tokens, last) = tokens.split_at(last);
         self.feed(tokens)?;
-        self.run(last, Phase::Prompt, Wanted::Last, Work::Step)?;
+        self.run_masked(last, Phase::Prompt, Wanted::Last, Work::Step, &[mask])?;
         self.commit(last.len())?;
         Ok(self.out.tokens[0])
     }
@@ -278,6 +294,19 @@ impl Sequence {
     pub fn verify(&mut self, tokens: &[u32]) -> Result<&[u32]> {
         self.check_outputs(tokens.len())?;
         self.run(tokens, Phase::Decode, Wanted::All, Work::Step)?;
+        Ok(&self.out.tokens)
+    }
+
+    /// Feeds `tokens` and gives the token chosen after each from number `first` on, of those its mask has. Nothing is part of
+    /// the sequence until [`commit`](Self::commit) says how much is.
+    pub(crate) fn verify_masked(
+        &mut self,
+        tokens: &[u32],
+        first: usize,
+        masks: &[Option<Mask<'_>>],
+    ) -> Result<&[u32]> {
+        self.check_outputs(tokens.len() - first)?;
+        self.run_masked(tokens, Phase::Decode, Wanted::From(first), Work::Step, masks)?;
         Ok(&self.out.tokens)
     }
 
@@ -417,9 +446,20 @@ impl Sequence {
 
     /// Feeds `tokens` after the committed ones.
     fn run(&mut self, tokens: &[u32], phase: Phase, wanted: Wanted, work: Work) -> Result<()> {
+        self.run_masked(tokens, phase, wanted, work, &[])
+    }
+
+    fn run_masked(
+        &mut self,
+        tokens: &[u32],
+        phase: Phase,
+        wanted: Wanted,
+        work: Work,
+        masks: &[Option<Mask<'_>>],
+    ) -> Result<()> {
         let (model, stop) = (self.model.clone(), Arc::clone(&self.stop));
         let mut out = std::mem::take(&mut self.out);
-        let mut feeds = [Feed { sequence: self, tokens, phase, wanted }];
+        let mut feeds = [Feed { sequence: self, tokens, phase, wanted, masks: masks.to_vec() }];
         let result = run(&model, &mut feeds, work, &stop, &mut out);
         self.out = out;
         if matches!(result, Err(Error::Stopped)) {

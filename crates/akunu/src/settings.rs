@@ -2,6 +2,7 @@
 
 use akunu_program::select::Sampling;
 
+use crate::constraint::Constraint;
 use crate::speculate::Speculate;
 use crate::{Error, Result};
 
@@ -21,6 +22,9 @@ pub struct Settings {
     /// Whether a full context ends the text, or the oldest tokens are dropped and it goes on: see
     /// [`Sequence::shift`](crate::Sequence::shift).
     pub context_shift: bool,
+    /// What the text must be like. It ends where nothing may follow; where it is cut off by length or a stop string, it is
+    /// the beginning of such a text.
+    pub constraint: Option<Constraint>,
     /// Control tokens whose names are part of the text, such as the marks around a model's thoughts; others have no text.
     pub shown_tokens: Vec<u32>,
 }
@@ -35,6 +39,7 @@ impl Default for Settings {
             speculate: Speculate::Off,
             longest_chain: 64,
             context_shift: false,
+            constraint: None,
             shown_tokens: Vec::new(),
         }
     }

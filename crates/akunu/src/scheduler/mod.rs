@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::constraint::Matcher;
 use crate::generation::{FinishReason, Statistics};
 use crate::model::Model;
 use crate::pieces::Piece;
@@ -153,6 +154,8 @@ struct Job {
     request: Request,
     /// One for each choice.
     transcripts: Vec<Transcript>,
+    /// At the beginning of a text, if texts are constrained.
+    matcher: Option<Matcher>,
     events: UnboundedSender<Event>,
     submitted: Instant,
 }
@@ -204,8 +207,10 @@ impl Scheduler {
         let tokenizer = self.model.tokenizer()?;
         let transcript = || Transcript::new(tokenizer.clone(), &request.settings);
         let transcripts = (0..request.choices).map(|_| transcript()).collect::<Result<_>>()?;
+        let constraint = request.settings.constraint.as_ref();
+        let matcher = constraint.map(|constraint| self.model.matcher(constraint)).transpose()?;
         let (events, response) = unbounded_channel();
-        self.queue.push(Job { request, transcripts, events, submitted: Instant::now() })?;
+        self.queue.push(Job { request, transcripts, matcher, events, submitted: Instant::now() })?;
         Ok(Response(response))
     }
 

@@ -151,7 +151,8 @@ mod tests {
     fn job(client: u64, choices: usize) -> (Job, UnboundedReceiver<Event>) {
         let (events, receiver) = unbounded_channel();
         let request = Request { choices, client, ..Request::new(vec![1]) };
-        (Job { request, transcripts: Vec::new(), events, submitted: Instant::now() }, receiver)
+        let job = Job { request, transcripts: Vec::new(), matcher: None, events, submitted: Instant::now() };
+        (job, receiver)
     }
 
     /// The clients of the requests that are taken.

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use akunu_program::select::Sampling;
+use akunu_program::select::{Mask, Sampling};
 use akunu_program::{BLOCK, Phase};
 
 use super::{Event, Job, LogProbabilities};
+use crate::constraint::Matcher;
 use crate::generation::{FinishReason, Statistics};
 use crate::model::Model;
 use crate::pieces::Piece;
@@ -33,8 +34,13 @@ pub(super) struct Choice {
     pub(super) sequence: Option<Sequence>,
     transcript: Transcript,
     sampling: Sampling,
-    /// Chosen and not fed yet; `None` while the prompt is being read.
-    next: Option<u32>,
+    /// Part of the text and not fed yet: what was chosen last, and what a constraint left no choice about after it. Empty while
+    /// the prompt is being read.
+    pending: Vec<u32>,
+    /// Follows the text where it is constrained.
+    matcher: Option<Matcher>,
+    /// What may be chosen in the step that is planned, unless everything may.
+    mask: Option<Vec<u32>>,
     /// Those of tokens whose text is held back.
     log_probabilities: VecDeque<LogProbabilities>,
     /// Tokens it is fed in this step.
@@ -44,11 +50,39 @@ pub(super) struct Choice {
 impl Choice {
     /// Whether text is being generated.
     pub(super) fn is_decoding(&self) -> bool {
-        self.next.is_some() && self.sequence.is_some()
+        !self.pending.is_empty() && self.sequence.is_some()
+    }
+
+    /// Tokens that wait to be fed.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     fn is_finished(&self) -> bool {
         self.transcript.finish().is_some()
+    }
+
+    /// Follows a token that was chosen. If `forward` is set, tokens that must come after it become part of the text; how many
+    /// is given.
+    fn follow(&mut self, token: u32, forward: bool, piece: &mut Piece) -> Result<usize> {
+        let (Some(matcher), None) = (&mut self.matcher, self.transcript.finish()) else { return Ok(0) };
+        matcher.commit(token)?;
+        let room = self.sequence.as_ref().map_or(0, Sequence::room);
+        let forced = if forward { matcher.forced() } else { Vec::new() };
+        let mut taken = 0;
+        for token in forced.into_iter().take(room.saturating_sub(1)) {
+            if self.transcript.finish().is_some() {
+                break;
+            }
+            matcher.commit(token)?;
+            self.pending.push(token);
+            piece.append(self.transcript.accept(token));
+            taken += 1;
+        }
+        if matcher.is_finished() {
+            piece.append(self.transcript.end(FinishReason::Stop));
+        }
+        Ok(taken)
     }
 }
 
@@ -63,7 +97,9 @@ impl Running {
                 sequence: None,
                 transcript,
                 sampling: Sampling { seed, ..settings.sampling.clone() },
-                next: None,
+                pending: Vec::new(),
+                matcher: job.matcher.clone(),
+                mask: None,
                 log_probabilities: VecDeque::new(),
                 planned: 0,
             }
@@ -114,7 +150,8 @@ impl Running {
 
     /// Tokens of the prompt the choice can be fed before anything else happens; 0 for one that is decoding.
     pub(super) fn unread(&self, choice: usize) -> usize {
-        let Choice { sequence: Some(sequence), next: None, .. } = &self.choices[choice] else { return 0 };
+        let choice = &self.choices[choice];
+        let Some(sequence) = choice.sequence.as_ref().filter(|_| choice.pending.is_empty()) else { return 0 };
         self.job.request.prompt.len() - usize::from(!self.forked) - sequence.position()
     }
 
@@ -126,24 +163,43 @@ impl Running {
 
     /// Whether the planned step ends with a choice of the next token.
     fn chooses(&self, choice: usize) -> bool {
-        let Choice { next, planned, .. } = &self.choices[choice];
-        next.is_some() || (self.forked && *planned == self.unread(choice))
+        let Choice { pending, planned, .. } = &self.choices[choice];
+        match pending.len() {
+            0 => self.forked && *planned == self.unread(choice),
+            waiting => *planned == waiting,
+        }
     }
 
-    /// What its choices are fed in this step.
-    pub(super) fn feeds<'a>(&'a mut self, feeds: &mut Vec<Feed<'a>>) {
+    /// Finds out what may be chosen in the planned step.
+    pub(super) fn mask(&mut self) -> Result<()> {
+        for i in 0..self.choices.len() {
+            let chooses = self.choices[i].planned > 0 && self.chooses(i);
+            let Choice { matcher, mask, .. } = &mut self.choices[i];
+            *mask = match matcher {
+                Some(matcher) if chooses => Some(matcher.mask()?.to_vec()),
+                _ => None,
+            };
+        }
+        Ok(())
+    }
+
+    /// What its choices are fed in this step; with masks, if it is one that chooses.
+    pub(super) fn feeds<'a>(&'a mut self, masked: bool, feeds: &mut Vec<Feed<'a>>) {
         let chooses: Vec<bool> = (0..self.choices.len()).map(|i| self.chooses(i)).collect();
         let prompt = &self.job.request.prompt;
         for (choice, chooses) in self.choices.iter_mut().zip(chooses) {
-            let Choice { sequence: Some(sequence), next, planned: planned @ 1.., .. } = choice else {
+            let Choice { sequence: Some(sequence), pending, mask, planned: planned @ 1.., .. } = choice
+            else {
                 continue;
             };
-            let (tokens, phase) = match next {
-                Some(next) => (std::slice::from_ref(&*next), Phase::Decode),
+            let (tokens, phase) = match pending.get(..*planned) {
+                Some(tokens) => (tokens, Phase::Decode),
                 None => (&prompt[sequence.position()..][..*planned], Phase::Prompt),
             };
             let wanted = if chooses { Wanted::Last } else { Wanted::None };
-            feeds.push(Feed { sequence, tokens, phase, wanted });
+            let mask: Option<Mask<'_>> = mask.as_deref().filter(|_| masked && chooses);
+            let masks = mask.map(Some).into_iter().collect();
+            feeds.push(Feed { sequence, tokens, phase, wanted, masks });
         }
     }
 
@@ -153,19 +209,22 @@ impl Running {
             let chooses = self.chooses(i);
             let choice = &mut self.choices[i];
             let Some(sequence) = choice.sequence.as_mut().filter(|_| choice.planned > 0) else { continue };
-            sequence.commit(std::mem::take(&mut choice.planned))?;
+            let fed = std::mem::take(&mut choice.planned);
+            sequence.commit(fed)?;
+            choice.pending.drain(..fed.min(choice.pending.len()));
             if !chooses {
                 continue;
             }
             let wanted = self.job.request.log_probabilities;
+            let mask = choice.mask.as_deref();
             let chosen =
-                outcome(&Outcome { sampling: &choice.sampling, history: sequence.tokens(), wanted })?;
-            self.accept(i, chosen);
+                outcome(&Outcome { sampling: &choice.sampling, history: sequence.tokens(), mask, wanted })?;
+            self.accept(i, chosen)?;
         }
         Ok(())
     }
 
-    fn accept(&mut self, index: usize, chosen: Chosen) {
+    fn accept(&mut self, index: usize, chosen: Chosen) -> Result<()> {
         if self.first_token.is_none() {
             let now = Instant::now();
             self.first_token = Some(now);
@@ -173,16 +232,17 @@ impl Running {
             self.statistics.first_token = now - self.job.submitted;
         }
         let choice = &mut self.choices[index];
-        choice.next = Some(chosen.token);
         let before = choice.transcript.generated();
         let mut piece = choice.transcript.accept(chosen.token);
+        choice.pending.push(chosen.token);
         if choice.transcript.generated() > before {
-            self.statistics.generated_tokens += 1;
             choice.log_probabilities.extend(chosen.log_probabilities);
         }
+        let forced = choice.follow(chosen.token, self.job.request.log_probabilities.is_none(), &mut piece)?;
+        self.statistics.generated_tokens += choice.transcript.generated() - before;
+        self.statistics.forced_tokens += forced;
         if choice.sequence.as_ref().is_some_and(|sequence| sequence.room() == 0) {
-            let rest = choice.transcript.end(FinishReason::Length);
-            piece = Piece { text: piece.text + &rest.text, tokens: [piece.tokens, rest.tokens].concat() };
+            piece.append(choice.transcript.end(FinishReason::Length));
         }
         self.deliver(index, piece);
         let choice = &mut self.choices[index];
@@ -190,6 +250,7 @@ impl Running {
             choice.sequence = None;
             let _ = self.job.events.send(Event::Finished { choice: index, reason });
         }
+        Ok(())
     }
 
     fn deliver(&mut self, index: usize, piece: Piece) {
@@ -228,6 +289,8 @@ pub(super) struct Outcome<'a> {
     pub(super) sampling: &'a Sampling,
     /// All tokens fed so far.
     pub(super) history: &'a [u32],
+    /// What may be chosen, unless everything may.
+    pub(super) mask: Option<Mask<'a>>,
     /// How many log-probabilities are asked for.
     pub(super) wanted: Option<usize>,
 }

@@ -87,17 +87,25 @@ impl Worker {
         }
     }
 
-    /// Decides what each choice is fed: one token where text is generated, and equal shares of what is left of the step where
+    /// Decides what each choice is fed: one token where text is generated (and those that must follow it), and equal shares of what is left of the step where
     /// prompts are read.
     fn plan(&mut self) {
         self.each(Running::fork);
         let mut rows = self.model.batch();
+        let decoding = self.running.iter().flat_map(|running| &running.choices).filter(|c| c.is_decoding());
+        // Beyond one token for each text.
+        let mut more = rows.saturating_sub(decoding.count()).min(self.chunk);
         let mut unread = Vec::new();
         for (r, running) in self.running.iter_mut().enumerate() {
             for c in 0..running.choices.len() {
                 let left = running.unread(c);
                 let choice = &mut running.choices[c];
-                choice.planned = usize::from(choice.is_decoding());
+                choice.planned = 0;
+                if choice.is_decoding() {
+                    let forced = more.min(choice.pending() - 1);
+                    more -= forced;
+                    choice.planned = 1 + forced;
+                }
                 rows -= choice.planned;
                 if left > 0 {
                     unread.push((left, r, c));
@@ -175,10 +183,11 @@ impl Worker {
 
     /// Runs what is planned, and takes up what it brought. After an error nothing has changed.
     fn run(&mut self) -> Result<()> {
+        self.each(Running::mask);
         let logits = self.running.iter().any(Running::wants_logits);
         let work = if logits { Work::Forward } else { Work::Step };
         let mut feeds = Vec::new();
-        self.running.iter_mut().for_each(|running| running.feeds(&mut feeds));
+        self.running.iter_mut().for_each(|running| running.feeds(!logits, &mut feeds));
         sequence::run(&self.model, &mut feeds, work, &StopFlag::default(), &mut self.out)?;
         drop(feeds);
         self.load.steps += 1;
@@ -235,7 +244,7 @@ impl Worker {
 fn choose(logits: &[f32], at: &Outcome<'_>) -> Result<Chosen> {
     let position = at.history.len() as u32 - 1;
     let mut scratch = Scratch::new(0, 0);
-    let token = select(&mut logits.to_vec(), at.sampling, at.history, position, &mut scratch)
+    let token = select(&mut logits.to_vec(), at.sampling, at.history, position, at.mask, &mut scratch)
         .ok_or(akunu_program::Error::NoChoice { position })?;
     let log_probabilities = at.wanted.map(|count| LogProbabilities::new(logits, token, count));
     Ok(Chosen { token, log_probabilities })

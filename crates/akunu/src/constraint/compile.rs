@@ -1,0 +1,159 @@
+//! From constraints to matchers: one engine for each model, and the grammars it has met.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use akunu_text::Tokenizer;
+use akunu_text::chat::Syntax;
+use akunu_text::tokenizer::TokenKind;
+use llguidance::ParserFactory;
+use llguidance::api::{GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use serde_json::Value;
+use toktrie::TokEnv;
+
+use super::vocabulary::Vocabulary;
+use super::{Constraint, Language, Matcher, schema};
+use crate::{Error, Result};
+
+/// Grammars that are kept.
+const KEPT: usize = 64;
+
+/// Places of a schema that are tried, to find out which is to blame.
+const MOST_PLACES: usize = 256;
+
+/// Grammars are read by functions that call themselves; those of strangers may ask for much.
+const STACK: usize = 64 << 20;
+
+/// What a mask and a grammar may cost. Fuel is steps of the engine's lexer, some tens of thousands in a millisecond.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        // Grammars of single characters have many items.
+        step_max_items: 500_000,
+        max_items_in_row: 5_000,
+        // One or two KiB each.
+        max_lexer_states: 50_000,
+        // Errors go to people, who know their grammar.
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// Compiles constraints against one vocabulary.
+pub(crate) struct Compiler {
+    factory: OnceLock<Result<ParserFactory, String>>,
+    /// The one used last is the last one.
+    kept: Mutex<Vec<(Constraint, llguidance::Matcher)>>,
+}
+
+impl Compiler {
+    pub(crate) fn new() -> Compiler {
+        Compiler { factory: OnceLock::new(), kept: Mutex::new(Vec::new()) }
+    }
+
+    /// A matcher at the beginning of a text.
+    pub(crate) fn matcher(&self, constraint: &Constraint, tokenizer: &Tokenizer) -> Result<Matcher> {
+        let language = constraint.0.language;
+        if let Some(found) = self.find(constraint) {
+            return Ok(Matcher::new(found, language, tokenizer));
+        }
+        let factory = self.factory.get_or_init(|| factory(tokenizer));
+        let factory = factory.as_ref().map_err(|problem| language.error("", problem.clone()))?;
+        let compiled = compile(constraint, factory)?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push((constraint.clone(), compiled.clone()));
+        Ok(Matcher::new(compiled, language, tokenizer))
+    }
+
+    fn find(&self, constraint: &Constraint) -> Option<llguidance::Matcher> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(own, _)| own == constraint)?;
+        let entry = kept.remove(at);
+        let matcher = entry.1.clone();
+        kept.push(entry);
+        Some(matcher)
+    }
+}
+
+fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
+    let own_meaning = |id: &u32| matches!(tokenizer.kind(*id), TokenKind::Control | TokenKind::UserDefined);
+    let marks: Vec<u32> =
+        Syntax::all_marks().filter_map(|mark| tokenizer.id_of(mark)).filter(own_meaning).collect();
+    let vocabulary: TokEnv = Arc::new(Vocabulary::new(tokenizer, &marks));
+    let mut factory = ParserFactory::new_simple(&vocabulary).map_err(|error| error.to_string())?;
+    factory.quiet();
+    *factory.limits_mut() = limits();
+    Ok(factory)
+}
+
+fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidance::Matcher> {
+    let language = constraint.0.language;
+    let grammar = top_level(constraint).map_err(|error| language.error("", error.to_string()))?;
+    let parsed = std::thread::scope(|scope| {
+        let work = || factory.create_parser(grammar);
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        thread.map(|thread| thread.join())
+    });
+    let parsed = match parsed {
+        Ok(Ok(parsed)) => parsed,
+        Ok(Err(_)) => return Err(language.error("", "reading it failed")),
+        Err(error) => return Err(language.error("", format!("there is no thread to read it: {error}"))),
+    };
+    let parser = parsed.map_err(|error| match language {
+        Language::JsonSchema => located(constraint, factory, &error.to_string()),
+        _ => refused(language, &error.to_string()),
+    })?;
+    let matcher = llguidance::Matcher::new(Ok(parser));
+    match matcher.get_error() {
+        None => Ok(matcher),
+        Some(problem) => Err(refused(language, &problem)),
+    }
+}
+
+fn top_level(constraint: &Constraint) -> serde_json::Result<TopLevelGrammar> {
+    let grammar = &constraint.0;
+    let mut own = match grammar.language {
+        Language::JsonSchema => GrammarWithLexer::from_json_schema(serde_json::from_str(&grammar.text)?),
+        _ => GrammarWithLexer::from_lark(grammar.text.clone()),
+    };
+    let Some(around) = &grammar.around else { return Ok(TopLevelGrammar::from_grammar(own)) };
+    own.name = Some("answer".to_owned());
+    let around = GrammarWithLexer::from_lark(around.clone());
+    Ok(TopLevelGrammar { grammars: vec![around, own], max_tokens: None })
+}
+
+/// The engine's complaint about a schema, with the deepest place that earns the same complaint alone.
+fn located(constraint: &Constraint, factory: &ParserFactory, complaint: &str) -> Error {
+    let first = |complaint: &str| complaint.lines().next().unwrap_or_default().to_owned();
+    let schema: Value = serde_json::from_str(&constraint.0.text).unwrap_or_default();
+    let to_blame = schema::places(&schema).into_iter().take(MOST_PLACES).find(|(_, part)| {
+        let mut alone = part.clone();
+        for definitions in ["$defs", "definitions"] {
+            if let (Value::Object(alone), Some(named)) = (&mut alone, schema.get(definitions)) {
+                alone.entry(definitions).or_insert_with(|| named.clone());
+            }
+        }
+        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema::framed(alone)));
+        parser.err().is_some_and(|error| first(&error.to_string()) == first(complaint))
+    });
+    let place = to_blame.map_or_else(|| "#".to_owned(), |(place, _)| place);
+    Language::JsonSchema.error(place, first(complaint))
+}
+
+/// The engine's complaint, its place first: it writes `at LINE(COLUMN): PROBLEM` and then shows the lines.
+fn refused(language: Language, complaint: &str) -> Error {
+    let first = complaint.lines().next().unwrap_or_default();
+    let place = |text: &str| {
+        let (line, rest) = text.split_once('(')?;
+        let (column, problem) = rest.split_once("): ")?;
+        let (line, column): (usize, usize) = (line.parse().ok()?, column.parse().ok()?);
+        Some((format!("line {line}, column {column}"), problem.to_owned()))
+    };
+    // Only in Lark do lines and columns mean anything to who wrote it.
+    match place(first.strip_prefix("at ").unwrap_or(first)) {
+        Some((place, problem)) if language == Language::Lark => language.error(place, problem),
+        Some((_, problem)) => language.error("", problem),
+        None => language.error("", first),
+    }
+}

@@ -1,0 +1,156 @@
+//! What a text must be like: valid JSON, an instance of a schema, a match of a regular expression, a sentence of a grammar.
+//!
+//! A [`Constraint`] is made once, from text or a schema, and checked as far as that goes without a vocabulary. A model
+//! compiles it against its vocabulary when it first meets it ([`Model::matcher`](crate::Model::matcher), which
+//! [`Settings::constraint`](crate::Settings::constraint) uses) and keeps the result. A [`Matcher`] then walks along with one
+//! text and says, token by token, what may come next. The engine behind it is `llguidance`.
+//!
+//! ```
+//! use akunu::Constraint;
+//!
+//! let schema = serde_json::json!({"type": "object", "properties": {"age": {"type": "integer"}}});
+//! let constraint = Constraint::json_schema(&schema)?;
+//!
+//! // What cannot be guaranteed is refused, by name and place.
+//! let schema = serde_json::json!({"properties": {"tags": {"uniqueItems": true}}});
+//! let error = Constraint::json_schema(&schema).unwrap_err();
+//! assert_eq!(error.to_string(), "JSON Schema, #/properties/tags/uniqueItems: the keyword is not supported");
+//! # Ok::<(), akunu::Error>(())
+//! ```
+
+mod compile;
+mod gbnf;
+mod lark;
+mod matcher;
+mod schema;
+mod thinking;
+mod tools;
+mod vocabulary;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{Error, Result};
+
+pub(crate) use compile::Compiler;
+pub use matcher::Matcher;
+pub use tools::ToolChoice;
+
+/// Most bytes of a schema or grammar.
+const MOST_BYTES: usize = 1 << 20;
+/// Most bytes of a regular expression.
+const MOST_REGEX_BYTES: usize = 1 << 16;
+
+/// What a text must be like. Clones share everything; equal ones are compiled once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Constraint(Arc<Grammar>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Grammar {
+    language: Language,
+    /// JSON for a schema, Lark for everything else.
+    text: String,
+    /// A grammar in Lark that uses this one as `@answer`, and is what the text must be like.
+    around: Option<String>,
+}
+
+/// What a constraint was written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Language {
+    JsonSchema,
+    Regex,
+    Gbnf,
+    Lark,
+    Choice,
+    Tools,
+}
+
+impl Language {
+    fn name(self) -> &'static str {
+        match self {
+            Language::JsonSchema => "JSON Schema",
+            Language::Regex => "regular expression",
+            Language::Gbnf => "GBNF grammar",
+            Language::Lark => "Lark grammar",
+            Language::Choice => "choices",
+            Language::Tools => "tools",
+        }
+    }
+
+    /// A problem with something written in it.
+    fn error(self, place: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Constraint { language: self.name(), place: place.into(), problem: problem.into() }
+    }
+
+    fn check_size(self, text: &str, most: usize) -> Result<()> {
+        if text.len() > most {
+            let problem = format!("{} bytes are more than the {most} that are allowed", text.len());
+            return Err(self.error("", problem));
+        }
+        Ok(())
+    }
+}
+
+impl Constraint {
+    fn new(language: Language, text: String) -> Constraint {
+        Constraint(Arc::new(Grammar { language, text, around: None }))
+    }
+
+    /// Any JSON object.
+    pub fn json_object() -> Constraint {
+        Constraint::new(Language::JsonSchema, schema::framed(json!({"type": "object"})).to_string())
+    }
+
+    /// Instances of a JSON Schema (2020-12 and older drafts), with one space after each comma and colon and no other white
+    /// space. Keywords that cannot be guaranteed are refused by name; those that no draft knows mean nothing, as the
+    /// standard has it. Properties come in the order the schema names them.
+    pub fn json_schema(schema: &Value) -> Result<Constraint> {
+        let text = schema::prepare(schema)?.to_string();
+        Language::JsonSchema.check_size(&text, MOST_BYTES)?;
+        Ok(Constraint::new(Language::JsonSchema, text))
+    }
+
+    /// Texts that a regular expression matches from beginning to end. The syntax is that of the `regex` crate, without
+    /// anchors and word boundaries within.
+    pub fn regex(pattern: &str) -> Result<Constraint> {
+        Language::Regex.check_size(pattern, MOST_REGEX_BYTES)?;
+        if pattern.is_empty() {
+            return Err(Language::Regex.error("", "it is empty, and would match nothing but the empty text"));
+        }
+        let text = format!("start: /{}/", llguidance::regex_to_lark(pattern, ""));
+        Ok(Constraint::new(Language::Regex, text))
+    }
+
+    /// Sentences of a grammar in llama.cpp's notation, from its rule `root`. Left recursion is fine.
+    pub fn gbnf(grammar: &str) -> Result<Constraint> {
+        Language::Gbnf.check_size(grammar, MOST_BYTES)?;
+        Ok(Constraint::new(Language::Gbnf, gbnf::to_lark(grammar)?))
+    }
+
+    /// Sentences of a grammar in llguidance's variant of Lark's notation, from its rule `start`.
+    pub fn lark(grammar: &str) -> Result<Constraint> {
+        Language::Lark.check_size(grammar, MOST_BYTES)?;
+        lark::check_nesting(grammar)?;
+        Ok(Constraint::new(Language::Lark, grammar.to_owned()))
+    }
+
+    /// A grammar in either notation: rules of GBNF have `::=`.
+    pub fn grammar(grammar: &str) -> Result<Constraint> {
+        if grammar.contains("::=") { Constraint::gbnf(grammar) } else { Constraint::lark(grammar) }
+    }
+
+    /// One of these texts.
+    pub fn choice<S: AsRef<str>>(texts: &[S]) -> Result<Constraint> {
+        if texts.is_empty() || texts.iter().all(|text| text.as_ref().is_empty()) {
+            return Err(Language::Choice.error("", "there is nothing to choose from"));
+        }
+        let texts: Vec<String> = texts.iter().map(|text| lark::literal(text.as_ref())).collect();
+        let text = format!("start: {}", texts.join(" | "));
+        Language::Choice.check_size(&text, MOST_BYTES)?;
+        Ok(Constraint::new(Language::Choice, text))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! JSON Schemas before they are compiled: what cannot be guaranteed is refused with its place, and a few things are written
+//! in a way the engine understands.
+
+use serde_json::{Map, Value, json};
+
+use super::Language;
+use crate::{Error, Result};
+
+/// Keywords of some draft that restrict instances in ways no grammar here can.
+const REFUSED: [&str; 16] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$recursiveRef",
+    // Would change how everything else is compiled.
+    "x-guidance",
+];
+
+/// Formats of strings that are enforced.
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+
+/// Days that exist: the engine's own formats have a 29th of February in every year, and a year 0.
+const REAL_DATE: &str = concat!(
+    "^(?:[0-9]{4}-(?:0[13-9]|1[0-2])|[0-9]{4}-02-(?:0[1-9]|1[0-9]|2[0-8])",
+    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+);
+const SOME_YEAR: &str = "^(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-";
+
+/// Keywords that hold one schema.
+const ONE: [&str; 3] = ["additionalProperties", "additionalItems", "items"];
+/// Keywords that hold a list of schemas.
+const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+/// Keywords that hold schemas by name.
+const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+
+/// Schemas within schemas.
+const DEEPEST: usize = 128;
+/// Schemas in all, copies included.
+const MOST_SCHEMAS: usize = 20_000;
+/// References to references.
+const LONGEST_CHAIN: usize = 16;
+
+/// A schema as the engine is given it.
+pub(super) fn prepare(schema: &Value) -> Result<Value> {
+    prepare_at(schema, "#")
+}
+
+/// The same for a schema that is part of something: `place` is where.
+pub(super) fn prepare_at(schema: &Value, place: &str) -> Result<Value> {
+    let mut walk = Walk { root: schema, schemas: 0 };
+    Ok(framed(walk.schema(schema, place, 0)?))
+}
+
+/// A schema with how its instances are written: as Python writes JSON, one space after commas and colons. That leaves models
+/// no room for endless white space, and most of what stands between values is known beforehand.
+pub(super) fn framed(schema: Value) -> Value {
+    let style = json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+    let mut fields = match schema {
+        Value::Object(fields) => fields,
+        // Everything is allowed.
+        _ => Map::new(),
+    };
+    fields.insert("x-guidance".to_owned(), style);
+    Value::Object(fields)
+}
+
+fn refuse(place: &str, problem: &str) -> Error {
+    Language::JsonSchema.error(place, problem)
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    schemas: usize,
+}
+
+impl Walk<'_> {
+    fn schema(&mut self, schema: &Value, place: &str, depth: usize) -> Result<Value> {
+        self.schemas += 1;
+        if depth > DEEPEST || self.schemas > MOST_SCHEMAS {
+            return Err(refuse(place, "the schema is too large"));
+        }
+        let fields = match schema {
+            Value::Object(fields) => fields,
+            Value::Bool(false) if depth == 0 => {
+                return Err(refuse(place, "nothing is an instance of `false`"));
+            }
+            Value::Bool(_) => return Ok(schema.clone()),
+            _ => return Err(refuse(place, "a schema must be an object or a boolean")),
+        };
+        let mut prepared = Map::new();
+        for (keyword, value) in fields {
+            let at = format!("{place}/{}", escaped(keyword));
+            if REFUSED.contains(&keyword.as_str()) {
+                return Err(refuse(&at, "the keyword is not supported"));
+            }
+            let value = match keyword.as_str() {
+                "uniqueItems" if value == &json!(false) => continue,
+                "uniqueItems" => return Err(refuse(&at, "the keyword is not supported")),
+                "format" if !self.format(fields, value, &at)? => continue,
+                "$ref" => {
+                    self.reference(value, &at)?;
+                    value.clone()
+                }
+                name if ONE.contains(&name) && !value.is_array() => self.schema(value, &at, depth + 1)?,
+                name if LISTS.contains(&name) || name == "items" => self.list(name, value, &at, depth)?,
+                name if NAMED.contains(&name) => self.named(value, &at, depth)?,
+                _ => value.clone(),
+            };
+            prepared.insert(keyword.clone(), value);
+        }
+        real_dates(&mut prepared);
+        Ok(Value::Object(prepared))
+    }
+
+    fn list(&mut self, keyword: &str, value: &Value, place: &str, depth: usize) -> Result<Value> {
+        let Value::Array(list) = value else { return Err(refuse(place, "must be a list of schemas")) };
+        let schema = |(i, schema): (usize, &Value)| {
+            let at = format!("{place}/{i}");
+            // Whether alternatives exclude each other is only seen where they stand.
+            let target = if keyword == "oneOf" { self.target(schema) } else { None };
+            self.schema(&target.unwrap_or_else(|| schema.clone()), &at, depth + 1)
+        };
+        list.iter().enumerate().map(schema).collect::<Result<Vec<_>>>().map(Value::Array)
+    }
+
+    fn named(&mut self, value: &Value, place: &str, depth: usize) -> Result<Value> {
+        let Value::Object(named) = value else { return Err(refuse(place, "must hold schemas by name")) };
+        let schema = |(name, schema): (&String, &Value)| {
+            let at = format!("{place}/{}", escaped(name));
+            Ok((name.clone(), self.schema(schema, &at, depth + 1)?))
+        };
+        named.iter().map(schema).collect::<Result<Map<_, _>>>().map(Value::Object)
+    }
+
+    /// What a schema that is a reference and nothing else refers to.
+    fn target(&self, schema: &Value) -> Option<Value> {
+        let mut schema = schema;
+        for _ in 0..LONGEST_CHAIN {
+            match schema.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.get("$ref"))
+            {
+                Some(reference) => schema = self.find(reference.as_str()?)?,
+                None => return Some(schema.clone()),
+            }
+        }
+        None
+    }
+
+    fn find(&self, reference: &str) -> Option<&Value> {
+        let pointer = percent_decoded(reference.strip_prefix('#')?)?;
+        self.root.pointer(&pointer)
+    }
+
+    fn reference(&self, value: &Value, place: &str) -> Result<()> {
+        let Value::String(reference) = value else { return Err(refuse(place, "must be a string")) };
+        if reference.contains("://") {
+            return Err(refuse(place, "only references within the schema are followed"));
+        }
+        let is_pointer = reference == "#" || reference.starts_with("#/");
+        if is_pointer && self.find(reference).is_none() {
+            return Err(refuse(place, &format!("there is nothing at {reference}")));
+        }
+        Ok(())
+    }
+
+    /// Whether a format says anything, given that it is known.
+    fn format(&self, fields: &Map<String, Value>, value: &Value, place: &str) -> Result<bool> {
+        let strings = match fields.get("type") {
+            None => true,
+            Some(Value::Array(types)) => types.contains(&json!("string")),
+            Some(kind) => kind == "string",
+        };
+        let known = value.as_str().is_some_and(|name| FORMATS.contains(&name));
+        match (strings, known) {
+            (true, false) => Err(refuse(place, &format!("the format {value} is not supported"))),
+            // Formats of numbers are remarks.
+            (strings, _) => Ok(strings),
+        }
+    }
+}
+
+/// Holds dates to days that exist.
+fn real_dates(fields: &mut Map<String, Value>) {
+    if matches!(fields.get("format").and_then(Value::as_str), Some("date" | "date-time")) {
+        let real = [json!({"pattern": REAL_DATE}), json!({"pattern": SOME_YEAR})];
+        match fields.entry("allOf").or_insert_with(|| json!([])) {
+            Value::Array(all) => all.extend(real),
+            _ => {}
+        }
+    }
+}
+
+/// A name as part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte == b'%' {
+            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &rest[2..];
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The schemas within a prepared schema and their places, the deepest first.
+pub(super) fn places(schema: &Value) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    collect(schema, "#", &mut found);
+    found.sort_by_key(|(place, _)| std::cmp::Reverse(place.matches('/').count()));
+    found
+}
+
+fn collect(schema: &Value, place: &str, found: &mut Vec<(String, Value)>) {
+    let Value::Object(fields) = schema else { return };
+    for (keyword, value) in fields {
+        let at = format!("{place}/{}", escaped(keyword));
+        match value {
+            Value::Array(list) if LISTS.contains(&keyword.as_str()) || keyword == "items" => {
+                list.iter().enumerate().for_each(|(i, schema)| collect(schema, &format!("{at}/{i}"), found));
+            }
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+                named
+                    .iter()
+                    .for_each(|(name, schema)| collect(schema, &format!("{at}/{}", escaped(name)), found));
+            }
+            _ if ONE.contains(&keyword.as_str()) => collect(value, &at, found),
+            _ => {}
+        }
+    }
+    found.push((place.to_owned(), schema.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(schema: &Value) -> String {
+        prepare(schema).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_with_its_place() {
+        let nested = json!({"properties": {"a/b": {"items": [{"anyOf": [{}, {"not": {}}]}]}}});
+        assert_eq!(
+            refused(&nested),
+            "JSON Schema, #/properties/a~1b/items/0/anyOf/1/not: the keyword is not supported"
+        );
+        assert_eq!(
+            refused(&json!({"$defs": {"x": {"format": "regex"}}})),
+            "JSON Schema, #/$defs/x/format: the format \"regex\" is not supported"
+        );
+        assert_eq!(
+            refused(&json!({"$ref": "#/$defs/none"})),
+            "JSON Schema, #/$ref: there is nothing at #/$defs/none"
+        );
+        assert_eq!(
+            refused(&json!({"$ref": "https://example.com/x"})),
+            "JSON Schema, #/$ref: only references within the schema are followed"
+        );
+        assert_eq!(
+            refused(&json!({"items": 3})),
+            "JSON Schema, #/items: a schema must be an object or a boolean"
+        );
+        assert!(refused(&json!(false)).contains("nothing is an instance"));
+    }
+
+    #[test]
+    fn remarks_and_names_are_left_alone() {
+        let schema = json!({
+            "title": "t", "deprecated": true, "x-order": 3, "uniqueItems": false,
+            "properties": {"not": {"type": "integer", "format": "int32"}, "if": true},
+            "enum": [{"not": 1}],
+        });
+        let prepared = prepare(&schema).unwrap();
+        assert_eq!(prepared["properties"], json!({"not": {"type": "integer"}, "if": true}));
+        assert!(prepared.get("uniqueItems").is_none() && prepared["enum"] == schema["enum"]);
+    }
+
+    #[test]
+    fn alternatives_stand_where_they_are_compared() {
+        let schema = json!({
+            "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/%24defs/b"}],
+            "$defs": {"a": {"const": 1}, "b": {"$ref": "#/$defs/c"}, "c": {"const": "c"}},
+        });
+        assert_eq!(prepare(&schema).unwrap()["oneOf"], json!([{"const": 1}, {"const": "c"}]));
+        // One that holds itself ends.
+        let own = json!({"oneOf": [{"$ref": "#"}]});
+        assert!(prepare(&own).is_err());
+    }
+
+    #[test]
+    fn schemas_without_end_are_refused() {
+        let deep = (0..1000).fold(json!(true), |inner, _| json!({"items": inner}));
+        assert!(refused(&deep).ends_with("the schema is too large"));
+    }
+}

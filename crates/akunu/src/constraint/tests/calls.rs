@@ -1,0 +1,116 @@
+//! Calls of tools.
+
+use akunu_text::chat::ToolSyntax;
+use serde_json::{Value, json};
+
+use super::Tested;
+use crate::constraint::{Constraint, ToolChoice};
+
+fn tools() -> Vec<Value> {
+    let sum = json!({"type": "object", "properties": {"of": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["of"], "additionalProperties": false});
+    vec![
+        json!({"type": "function", "function": {"name": "sum", "parameters": sum}}),
+        json!({"type": "function", "function": {"name": "now"}}),
+    ]
+}
+
+fn constraint(tested: &Tested, template: &str, choice: &ToolChoice) -> Constraint {
+    let syntax = ToolSyntax::of_template(template).unwrap();
+    Constraint::tools(syntax, &tools(), choice, true, &tested.tokenizer).unwrap()
+}
+
+/// Whether a text fits, with marks in it as their tokens.
+fn accepts(tested: &Tested, constraint: &Constraint, text: &str) -> bool {
+    let mut matcher = tested.matcher(constraint);
+    let tokens = tested.tokenizer.encode(
+        text,
+        akunu_text::tokenizer::Special::Parse,
+        akunu_text::tokenizer::AddSpecial::No,
+    );
+    for token in tokens {
+        if matcher.is_finished() || !matcher.allows(token).unwrap() {
+            return false;
+        }
+        matcher.commit(token).unwrap();
+    }
+    matcher.may_end().unwrap()
+}
+
+const HERMES: &str = "tools <tool_call>";
+const CALL: &str = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"of\": [1, 2]}}\n</tool_call>";
+
+#[test]
+fn a_required_call_is_all_there_is() {
+    let tested = Tested::new();
+    let required = constraint(&tested, HERMES, &ToolChoice::Required);
+    let other = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+    for good in [CALL.to_owned(), other.to_owned(), format!("{CALL}\n{other}")] {
+        assert!(accepts(&tested, &required, &good), "{good}");
+    }
+    for bad in
+        ["", "hello", "<tool_call>\n{\"name\": \"minus\"", &CALL.replace("[1, 2]", "[1.5]"), &CALL[..40]]
+    {
+        assert!(!accepts(&tested, &required, bad), "{bad}");
+    }
+    let named = constraint(&tested, HERMES, &ToolChoice::Named("now".to_owned()));
+    assert!(accepts(&tested, &named, other) && !accepts(&tested, &named, CALL));
+    let syntax = ToolSyntax::of_template(HERMES).unwrap();
+    let nobody = ToolChoice::Named("nobody".to_owned());
+    let refused = Constraint::tools(syntax, &tools(), &nobody, true, &tested.tokenizer).unwrap_err();
+    assert_eq!(refused.to_string(), "tools: there is no tool \"nobody\"");
+}
+
+#[test]
+fn text_is_free_until_a_call_begins() {
+    let tested = Tested::new();
+    let auto = constraint(&tested, HERMES, &ToolChoice::Auto);
+    for good in ["Hello { \" \n日本", CALL, &format!("I look.\n{CALL}")] {
+        assert!(accepts(&tested, &auto, good), "{good}");
+    }
+    for bad in ["<tool_call>", "a<tool_call>b", &CALL.replace("sum", "minus")] {
+        assert!(!accepts(&tested, &auto, bad), "{bad}");
+    }
+}
+
+#[test]
+fn marks_that_are_no_tokens_begin_calls_too() {
+    let tested = Tested::new();
+    let auto = constraint(&tested, "tools [TOOL_CALLS]", &ToolChoice::Auto);
+    let call = "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {}}]";
+    for good in ["Hello [TOOL", call, &format!("Well: {call}")] {
+        assert!(accepts(&tested, &auto, good), "{good}");
+    }
+    for bad in ["[TOOL_CALLS]", "a [TOOL_CALLS][{\"name\": \"x", &call.replace('}', "")] {
+        assert!(!accepts(&tested, &auto, bad), "{bad}");
+    }
+    let args = constraint(&tested, "tools [TOOL_CALLS] [ARGS]", &ToolChoice::Required);
+    assert!(accepts(&tested, &args, "[TOOL_CALLS]sum[ARGS]{\"of\": []}[TOOL_CALLS]now[ARGS]{}"));
+}
+
+#[test]
+fn plain_json_is_a_call_from_its_first_brace_on() {
+    let tested = Tested::new();
+    for (template, arguments) in [("", "arguments"), ("tools \"parameters\": ", "parameters")] {
+        let auto = constraint(&tested, template, &ToolChoice::Auto);
+        let call = format!("{{\"name\": \"sum\", \"{arguments}\": {{\"of\": [7]}}}}");
+        assert!(accepts(&tested, &auto, &call) && accepts(&tested, &auto, "Seven {\"name\": 1}."));
+        assert!(
+            !accepts(&tested, &auto, "{\"answer\": 7}") && !accepts(&tested, &auto, &format!("{call} more"))
+        );
+    }
+}
+
+#[test]
+fn schemas_of_tools_are_checked_where_they_stand() {
+    let tested = Tested::new();
+    let syntax = ToolSyntax::of_template("").unwrap();
+    let bad = [json!({"function": {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}})];
+    let refused = Constraint::tools(syntax, &bad, &ToolChoice::Auto, true, &tested.tokenizer).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "JSON Schema, tools/0/function/parameters/properties/a/not: the keyword is not supported"
+    );
+    let nameless = [json!({"function": {}})];
+    assert!(Constraint::tools(syntax, &nameless, &ToolChoice::Auto, true, &tested.tokenizer).is_err());
+}

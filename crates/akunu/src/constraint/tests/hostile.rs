@@ -1,0 +1,120 @@
+//! Input that means harm: refused, or compiled, in little time.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Tested;
+use crate::constraint::Constraint;
+use crate::{Error, Result};
+
+/// Generous: these run beside others, in unoptimised builds.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Makes and compiles a constraint, takes a mask and a few steps, and gives the first error.
+fn run(tested: &Tested, make: impl FnOnce() -> Result<Constraint>) -> Result<()> {
+    let begin = Instant::now();
+    let result = make().and_then(|constraint| {
+        let mut matcher = tested.compiler.matcher(&constraint, &tested.tokenizer)?;
+        for _ in 0..10 {
+            let mask = matcher.mask()?;
+            let first = (0..311).find(|token| mask[token / 32] >> (token % 32) & 1 == 1);
+            if matcher.is_finished() {
+                break;
+            }
+            matcher.commit(first.unwrap_or(310) as u32)?;
+        }
+        Ok(())
+    });
+    assert!(begin.elapsed() < LIMIT, "{:?}", begin.elapsed());
+    result
+}
+
+fn problem(result: Result<()>) -> String {
+    match result.unwrap_err() {
+        Error::Constraint { problem, .. } => problem,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_read() {
+    let tested = Tested::new();
+    assert!(problem(run(&tested, || Constraint::regex(&"a".repeat(10 << 20)))).contains("65536"));
+    assert!(
+        problem(run(&tested, || Constraint::gbnf(&"root ::= \"a\"\n".repeat(1 << 20)))).contains("1048576")
+    );
+    assert!(problem(run(&tested, || Constraint::lark(&" ".repeat(2 << 20)))).contains("1048576"));
+    let many: Vec<usize> = (0..400_000).collect();
+    assert!(problem(run(&tested, || Constraint::json_schema(&json!({"enum": many})))).contains("1048576"));
+}
+
+#[test]
+fn catastrophic_expressions_end() {
+    let tested = Tested::new();
+    for pattern in [
+        "(a+)+b".to_owned(),
+        "(a|a|a|ab|b)*(a|b)*(ab|a)*c".to_owned(),
+        "((a{0,100}){0,100}){0,100}".to_owned(),
+        "(?:a?){500}a{500}".to_owned(),
+        "[a-z]*[a-y]*[a-x]*[a-w]*[a-v]*!".repeat(50),
+        format!("(?:{})*x", (0..2000).map(|i| format!("a{i}b")).collect::<Vec<_>>().join("|")),
+        ".*a.{200}".to_owned(),
+        "(".repeat(5000) + &")".repeat(5000),
+        "a{4294967295}".to_owned(),
+        "(?=a)b".to_owned(),
+        "(a".to_owned(),
+        "\\p{Nonsense}".to_owned(),
+    ] {
+        // Whatever comes of it, it comes soon.
+        let _ = run(&tested, || Constraint::regex(&pattern));
+    }
+    assert!(run(&tested, || Constraint::regex("(a")).is_err());
+    assert!(run(&tested, || Constraint::regex("(?=a)b")).is_err());
+}
+
+#[test]
+fn deep_and_long_grammars_end() {
+    let tested = Tested::new();
+    let chain = |n: usize, last: &str| {
+        let rules = (0..n).map(|i| format!("r{i} ::= r{}\n", i + 1));
+        format!("root ::= r0\n{}r{n} ::= {last}\n", rules.collect::<String>())
+    };
+    run(&tested, || Constraint::gbnf(&chain(3000, "\"a\""))).unwrap();
+    assert!(problem(run(&tested, || Constraint::gbnf(&chain(5000, "\"a\"")))).contains("4096 rules"));
+    let deep = format!("root ::= {}\"a\"{}", "(".repeat(5000), ")".repeat(5000));
+    assert!(problem(run(&tested, || Constraint::gbnf(&deep))).contains("nested deeper"));
+    let _ = run(&tested, || Constraint::gbnf("root ::= ((\"a\"{0,2000}){0,2000}){0,2000}"));
+    let _ = run(&tested, || Constraint::gbnf("root ::= root root | root | \"a\""));
+    let _ = run(&tested, || Constraint::lark("start: start start | \"a\" |"));
+    let doubled = (0..40).map(|i| format!("r{i} ::= r{} r{}\n", i + 1, i + 1)).collect::<String>();
+    let _ = run(&tested, || Constraint::gbnf(&format!("root ::= r0\n{doubled}r40 ::= \"a\"")));
+}
+
+#[test]
+fn schemas_that_grow_without_end_are_refused() {
+    let tested = Tested::new();
+    let mut definitions = serde_json::Map::new();
+    for i in 0..30 {
+        let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
+        definitions.insert(format!("d{i}"), json!({"oneOf": [next, next, {"type": "null"}]}));
+    }
+    definitions.insert("d30".to_owned(), json!({"type": "string"}));
+    let _ = run(&tested, || Constraint::json_schema(&json!({"$ref": "#/$defs/d0", "$defs": definitions})));
+    let _ = run(&tested, || Constraint::json_schema(&json!({"$ref": "#"})));
+    let _ = run(&tested, || Constraint::json_schema(&json!({"allOf": [{"$ref": "#"}]})));
+    let _ = run(&tested, || {
+        Constraint::json_schema(
+            &json!({"type": "string", "minLength": 100_000_000, "maxLength": 200_000_000}),
+        )
+    });
+    let _ = run(&tested, || {
+        Constraint::json_schema(
+            &json!({"type": "array", "items": {"type": "array", "minItems": 1_000_000}, "minItems": 1_000_000}),
+        )
+    });
+    let patterns: serde_json::Map<_, _> =
+        (0..200).map(|i| (format!("^[a-z]*{i}[a-z]*$"), json!({"type": "integer"}))).collect();
+    let _ =
+        run(&tested, || Constraint::json_schema(&json!({"type": "object", "patternProperties": patterns})));
+}

@@ -1,0 +1,111 @@
+//! Instances of JSON Schemas.
+
+use serde_json::{Value, json};
+
+use super::{Tested, follows};
+use crate::constraint::Constraint;
+
+fn check(schema: &Value, good: &[&str], bad: &[&str]) {
+    let tested = Tested::new();
+    let fresh = tested.matcher(&Constraint::json_schema(schema).unwrap());
+    for text in good {
+        assert!(follows(&mut fresh.clone(), text), "{text} should be an instance of {schema}");
+    }
+    for text in bad {
+        assert!(!follows(&mut fresh.clone(), text), "{text} should be none of {schema}");
+    }
+}
+
+#[test]
+fn objects_have_their_properties_in_order() {
+    check(
+        &json!({"type": "object", "properties": {"a": {"type": "integer"}, "été": {"type": "string", "maxLength": 3}},
+            "required": ["a"], "additionalProperties": false}),
+        &["{\"a\": 1}", "{\"a\": -20, \"été\": \"日本語\"}"],
+        &["{}", "{\"a\": 1.5}", "{\"a\":1}", "{\"a\": 1, \"b\": 2}", "{\"a\": 1, \"été\": \"1234\"}"],
+    );
+}
+
+#[test]
+fn numbers_keep_their_bounds() {
+    check(
+        &json!({"type": "integer", "minimum": -3, "exclusiveMaximum": 120, "multipleOf": 5}),
+        &["0", "115", "5"],
+        &["-5", "120", "7", "1.0", "00"],
+    );
+    check(
+        &json!({"type": "number", "minimum": 0, "maximum": 1}),
+        &["0", "0.25", "1"],
+        &["-0.1", "1.01", "2"],
+    );
+}
+
+#[test]
+fn dates_are_days_that_exist() {
+    check(
+        &json!({"type": "string", "format": "date"}),
+        &["\"2024-02-29\"", "\"2000-02-29\"", "\"1999-12-31\""],
+        &["\"2023-02-29\"", "\"1900-02-29\"", "\"0000-01-01\"", "\"2024-13-01\"", "\"2024-04-31\""],
+    );
+    check(
+        &json!({"type": "string", "format": "date-time"}),
+        &["\"2024-02-29T23:59:59Z\"", "\"1999-12-31T00:00:00.5+02:00\""],
+        &["\"2023-02-29T00:00:00Z\"", "\"1999-12-31\""],
+    );
+}
+
+#[test]
+fn alternatives_that_exclude_each_other_are_one_of() {
+    let circle = json!({"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}},
+        "required": ["kind", "r"], "additionalProperties": false});
+    let square = json!({"type": "object", "properties": {"kind": {"const": "square"}, "a": {"type": "number"}},
+        "required": ["kind", "a"], "additionalProperties": false});
+    check(
+        &json!({"oneOf": [{"$ref": "#/$defs/c"}, {"$ref": "#/$defs/s"}], "$defs": {"c": circle, "s": square}}),
+        &["{\"kind\": \"circle\", \"r\": 1}", "{\"kind\": \"square\", \"a\": 2}"],
+        &["{\"kind\": \"circle\", \"a\": 1}", "{\"kind\": \"line\"}"],
+    );
+}
+
+#[test]
+fn references_may_be_recursive() {
+    check(
+        &json!({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {
+            "value": {"type": "integer"}, "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+            "required": ["value"], "additionalProperties": false}}}),
+        &["{\"value\": 1}", "{\"value\": 1, \"children\": [{\"value\": 2, \"children\": []}]}"],
+        &["{\"value\": 1, \"children\": [1]}"],
+    );
+}
+
+#[test]
+fn what_the_engine_refuses_has_a_place() {
+    let tested = Tested::new();
+    for (schema, complaint) in [
+        (
+            json!({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}),
+            "JSON Schema, #/properties/a: oneOf",
+        ),
+        (json!({"items": {"type": "string", "pattern": "(?=x)"}}), "JSON Schema, #/items: "),
+        (json!({"items": {"type": "strin"}}), "JSON Schema, #/items: Invalid type: strin"),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "object", "properties": {"a": {}}, "minProperties": 2}]}),
+            "JSON Schema, #/anyOf/1: min/maxProperties",
+        ),
+        (json!({"type": "integer", "minimum": 2, "maximum": 1}), "JSON Schema, #: "),
+    ] {
+        let refused = tested.refused(&Constraint::json_schema(&schema).unwrap());
+        assert!(refused.starts_with(complaint), "{refused:?} does not begin with {complaint:?}");
+    }
+}
+
+#[test]
+fn an_object_is_any_object() {
+    let tested = Tested::new();
+    let object = Constraint::json_object();
+    assert!(
+        tested.accepts(&object, "{\"a\": [1, {\"b\": null}], \"c\": \"\\u0001\"}")
+            && tested.accepts(&object, "{}")
+    );
+    assert!(!tested.accepts(&object, "[]") && !tested.accepts(&object, "{\"a\": }"));
+}

@@ -4,6 +4,7 @@
 //! 130 interrupted.
 
 mod commands;
+mod constraint;
 mod engine;
 mod input;
 mod model;

@@ -12,6 +12,7 @@ use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, R
 use serde::Serialize;
 
 use super::complete::{Timings, reason_name};
+use crate::constraint::json_schema;
 use crate::engine::{EngineArguments, SamplingArguments, stopped};
 use crate::model::ModelArgument;
 use crate::output::{self, FAINT, Out};
@@ -46,6 +47,10 @@ pub struct Arguments {
     /// Say this, print the answer and exit; `-` reads it from standard input
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
+
+    /// Hold answers to the JSON Schema in this file; thoughts before them stay free
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
 
     /// Have the model think before it answers
     #[arg(long, conflicts_with = "no_think")]
@@ -87,9 +92,10 @@ struct Answer<'a> {
 
 /// Talks.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
+    let constraint = arguments.json_schema.as_deref().map(json_schema).transpose()?;
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
     let sampling = arguments.sampling.sampling(default_sampling(&model));
-    let mut chat = model.chat(&Settings { sampling, ..Settings::default() })?;
+    let mut chat = model.chat(&Settings { sampling, constraint, ..Settings::default() })?;
     let asked = [(arguments.think, true), (arguments.no_think, false)];
     chat.set_thinking(asked.iter().find(|(asked, _)| *asked).map(|(_, thinking)| *thinking))?;
     let Some(prompt) = &arguments.prompt else {

@@ -6,6 +6,7 @@ use akunu::{FinishReason, Options, Sampling, Settings, Speculate, Statistics};
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::constraint::ConstraintArguments;
 use crate::engine::{EngineArguments, SamplingArguments, stopped};
 use crate::input::text_or_stdin;
 use crate::model::ModelArgument;
@@ -17,7 +18,9 @@ const EXAMPLES: &str = "\
 Examples:
   akunu complete -p 'The capital of France is' -n 16
   akunu complete model.gguf -p 'def fib(n):' --stop 'def '
-  echo -n 'Once upon a time' | akunu complete -p - --temp 0.8 --seed 1";
+  echo -n 'Once upon a time' | akunu complete -p - --temp 0.8 --seed 1
+  akunu complete -p 'A person as JSON: ' --json-schema person.json
+  akunu complete -p 'The year of the French Revolution: ' --regex '1[0-9]{3}'";
 
 /// Continue a text
 #[derive(clap::Args)]
@@ -45,6 +48,9 @@ pub struct Arguments {
     /// When the context is full, drop the older half of the text (all but its first 64 tokens) and go on
     #[arg(long)]
     context_shift: bool,
+
+    #[command(flatten)]
+    constraint: ConstraintArguments,
 
     #[command(flatten)]
     engine: EngineArguments,
@@ -82,6 +88,7 @@ pub struct Timings {
     decode_tokens_per_second: f64,
     guessed_tokens: usize,
     right_guesses: usize,
+    forced_tokens: usize,
 }
 
 impl Timings {
@@ -96,6 +103,7 @@ impl Timings {
             decode_tokens_per_second: statistics.decode_rate(),
             guessed_tokens: statistics.guessed,
             right_guesses: statistics.right_guesses,
+            forced_tokens: statistics.forced_tokens,
         }
     }
 
@@ -114,6 +122,9 @@ impl Timings {
         if self.guessed_tokens > 0 {
             text += &format!(", {} of {} guesses right", self.right_guesses, self.guessed_tokens);
         }
+        if self.forced_tokens > 0 {
+            text += &format!(", {} without a choice", self.forced_tokens);
+        }
         text
     }
 }
@@ -130,6 +141,7 @@ pub fn reason_name(reason: Option<FinishReason>) -> &'static str {
 /// Continues the text.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let prompt = text_or_stdin(&arguments.prompt)?;
+    let constraint = arguments.constraint.constraint()?;
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
     let settings = Settings {
         sampling: arguments.sampling.sampling(Sampling::GREEDY),
@@ -137,6 +149,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         stop: arguments.stop.clone(),
         speculate: if arguments.speculate { Speculate::Auto } else { Speculate::Off },
         context_shift: arguments.context_shift,
+        constraint,
         ..Settings::default()
     };
     let mut generation = model.generate(&prompt, &settings)?;

@@ -6,6 +6,7 @@ Everything runs against a tiny random model on a loopback port, so texts mean no
 understand the answers.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -70,9 +71,14 @@ def drive_openai(address):
     assert events[-1].type in ("response.completed", "response.incomplete")
     assert events[-1].response.usage.output_tokens <= 9
 
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+    whole = client.chat.completions.create(**dict(ask, max_tokens=60, response_format=form))
+    assert list(json.loads(whole.choices[0].message.content)) == ["city"], whole
+
     refusals = [
         (openai.NotFoundError, dict(ask, model="gpt-4o"), "model_not_found"),
-        (openai.BadRequestError, dict(ask, response_format={"type": "json_object"}), "unsupported_parameter"),
+        (openai.BadRequestError, dict(ask, extra_body={"mirostat": 2}), "unknown_parameter"),
         (openai.BadRequestError, dict(ask, messages=[{"role": "user", "content": "a " * 900}]), "context_length_exceeded"),
     ]
     for kind, wrong, code in refusals:

@@ -24,6 +24,7 @@ mod anthropic;
 mod app;
 mod ask;
 mod config;
+mod constraints;
 mod error;
 mod fields;
 mod guard;

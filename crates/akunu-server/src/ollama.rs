@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::app::{App, Call};
 use crate::ask::{Question, Wire, finish_reason, prompt_of, sampling, stream, whole};
+use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
@@ -72,10 +73,11 @@ pub(crate) async fn chat(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(Some(&fields.need::<String>("model")?))?;
     let messages = fields.messages("messages")?;
-    let (settings, streamed) = settings(fields, &served)?;
+    let (mut settings, streamed) = settings(fields, &served)?;
     fields.refuse("tools", &[json!([])], "is not available yet: this server does not call tools")?;
     fields.end()?;
     let prompt = prompt_of(&served, &messages, None)?;
+    constraints::after_thinking(&served, &prompt, &mut settings)?;
     answer(&call, served, prompt, settings, streamed, Kind::Chat).await
 }
 
@@ -86,7 +88,7 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     let text: String = fields.take("prompt")?.unwrap_or_default();
     let system: Option<String> = fields.take("system")?;
     let raw = fields.take("raw")?.unwrap_or(false);
-    let (settings, streamed) = settings(fields, &served)?;
+    let (mut settings, streamed) = settings(fields, &served)?;
     for (name, nothing) in
         [("suffix", json!("")), ("images", json!([])), ("context", json!([])), ("template", json!(""))]
     {
@@ -98,14 +100,16 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     } else {
         let system = system.filter(|text| !text.is_empty()).map(Message::system);
         let messages: Vec<Message> = system.into_iter().chain([Message::user(text)]).collect();
-        prompt_of(&served, &messages, None)?
+        let prompt = prompt_of(&served, &messages, None)?;
+        constraints::after_thinking(&served, &prompt, &mut settings)?;
+        prompt
     };
     answer(&call, served, prompt, settings, streamed, Kind::Generate).await
 }
 
 fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), ApiError> {
     let streamed = fields.take("stream")?.unwrap_or(true);
-    fields.refuse("format", &[json!("")], "is not available yet: answers cannot be constrained")?;
+    let constraint = constraints::ollama_format(fields)?;
     fields.refuse("think", &[json!(false)], "is not available yet")?;
     let mut options = match fields.object("options")? {
         Some(options) => options,
@@ -123,6 +127,7 @@ fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), Ap
         // Negative numbers mean no limit.
         max_tokens: options.take::<i64>("num_predict")?.and_then(|n| usize::try_from(n).ok()),
         stop: options.strings("stop")?,
+        constraint,
         ..Settings::default()
     };
     options.end()?;

@@ -106,7 +106,7 @@ fn ollama_streams_lines_unless_told_otherwise() {
     let raw = server.post("/api/generate", &with(asked.clone(), &json!({"raw": true}))).json();
     assert!(raw["prompt_eval_count"].as_u64() < generated["prompt_eval_count"].as_u64());
     for more in
-        [json!({"format": "json"}), json!({"options": {"num_ctx": 1_000_000}}), json!({"options": {"x": 1}})]
+        [json!({"format": "yaml"}), json!({"options": {"num_ctx": 1_000_000}}), json!({"options": {"x": 1}})]
     {
         assert_eq!(server.post("/api/generate", &with(asked.clone(), &more)).status, 400, "{more}");
     }

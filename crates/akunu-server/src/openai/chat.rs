@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{MOST_ALTERNATIVES, Wishes, new_id, unix_time};
 use crate::app::Call;
 use crate::ask::{Question, Wire, finish_reason, prompt_of, sse, stream, timings, token_text, usage, whole};
+use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
@@ -30,7 +31,8 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
     fields.end()?;
 
     let prompt = prompt_of(&served, &messages, variables.as_ref())?;
-    let settings = wishes.settings.clone();
+    let mut settings = wishes.settings.clone();
+    constraints::after_thinking(&served, &prompt, &mut settings)?;
     let mut question = Question::new(&call.app, Arc::clone(&served), prompt, settings, wishes.stream)?;
     wishes.apply(&mut question, log_probabilities);
     let chat = Chat {

@@ -9,9 +9,9 @@ pub(crate) mod tokens;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use akunu::Settings;
-use serde_json::json;
 
 use crate::ask::{Question, random, sampling};
+use crate::constraints;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Served;
@@ -35,6 +35,7 @@ impl Wishes {
             sampling: sampling(fields, served)?,
             max_tokens: most.or(max_tokens),
             stop: fields.strings("stop")?,
+            constraint: constraints::read(fields)?,
             ..Settings::default()
         };
         let choices = fields.take("n")?.unwrap_or(1);
@@ -54,11 +55,6 @@ impl Wishes {
             }
             None => false,
         };
-        let constraint = "is not available yet: answers cannot be constrained";
-        fields.refuse("response_format", &[json!({"type": "text"})], constraint)?;
-        for name in ["grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar"] {
-            fields.refuse(name, &[], constraint)?;
-        }
         Ok(Wishes { settings, choices, stream, usage })
     }
 

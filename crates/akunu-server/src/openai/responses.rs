@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{new_id, unix_time};
 use crate::app::Call;
 use crate::ask::{Question, Wire, prompt_of, sampling, sse, stream, whole};
+use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
@@ -23,7 +24,12 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     let mut messages: Vec<Message> = instructions.iter().map(Message::system).collect();
     messages.extend(input(fields)?);
     let max_tokens: Option<usize> = fields.take("max_output_tokens")?;
-    let settings = Settings { sampling: sampling(fields, &served)?, max_tokens, ..Settings::default() };
+    let mut settings = Settings {
+        sampling: sampling(fields, &served)?,
+        max_tokens,
+        constraint: constraints::text_format(fields)?,
+        ..Settings::default()
+    };
     let streamed = fields.take("stream")?.unwrap_or(false);
     fields.refuse(
         "previous_response_id",
@@ -37,12 +43,11 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     fields.refuse("tool_choice", &choices, "is not available yet: this server does not call tools")?;
     fields.refuse("reasoning", &[json!({})], "is not available yet")?;
     fields.refuse("include", &[json!([])], "is not available")?;
-    let plain = [json!({}), json!({"format": {"type": "text"}})];
-    fields.refuse("text", &plain, "is not available yet: answers cannot be constrained")?;
     fields.refuse("truncation", &[json!("disabled")], "may only be \"disabled\"")?;
     fields.end()?;
 
     let prompt = prompt_of(&served, &messages, None)?;
+    constraints::after_thinking(&served, &prompt, &mut settings)?;
     let reply = Reply {
         id: new_id("resp_"),
         item: new_id("msg_"),

@@ -10,8 +10,11 @@ use crate::models::Served;
 
 type Result<T> = std::result::Result<T, ApiError>;
 
-/// Fields that each hold a whole constraint, and how they are read.
-const FIELDS: [(&str, fn(&Value) -> Result<Constraint>); 6] = [
+/// How a field is read.
+type Reader = fn(&Value) -> Result<Constraint>;
+
+/// Fields that each hold a whole constraint.
+const FIELDS: [(&str, Reader); 6] = [
     ("grammar", grammar),
     ("json_schema", schema),
     ("guided_json", schema),

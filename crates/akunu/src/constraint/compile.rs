@@ -93,7 +93,7 @@ fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidanc
     let parsed = std::thread::scope(|scope| {
         let work = || factory.create_parser(grammar);
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        thread.map(|thread| thread.join())
+        thread.map(std::thread::ScopedJoinHandle::join)
     });
     let parsed = match parsed {
         Ok(Ok(parsed)) => parsed,

@@ -194,9 +194,8 @@ impl Walk<'_> {
 fn real_dates(fields: &mut Map<String, Value>) {
     if matches!(fields.get("format").and_then(Value::as_str), Some("date" | "date-time")) {
         let real = [json!({"pattern": REAL_DATE}), json!({"pattern": SOME_YEAR})];
-        match fields.entry("allOf").or_insert_with(|| json!([])) {
-            Value::Array(all) => all.extend(real),
-            _ => {}
+        if let Value::Array(all) = fields.entry("allOf").or_insert_with(|| json!([])) {
+            all.extend(real);
         }
     }
 }

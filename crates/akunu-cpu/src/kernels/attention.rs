@@ -52,6 +52,11 @@ impl<T: Tile> Kernel for AttendBlock<'_, T> {
         let mut first = 0;
         while first < self.visible.len() {
             match self.visible.len() - first {
+                _ if !S::TOGETHER => {
+                    self.together::<S, 1>(first);
+                    first += 1;
+                    continue;
+                }
                 1 => self.together::<S, 1>(first),
                 2 => self.together::<S, 2>(first),
                 3 => self.together::<S, 3>(first),

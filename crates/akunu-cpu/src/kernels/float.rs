@@ -62,6 +62,7 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
             let mut row = 0;
             while row < count {
                 row += match count - row {
+                    _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
                     MANY.. => self.block::<S, MANY>(weights, panel, row),
                     4.. => self.block::<S, 4>(weights, panel, row),
                     2.. => self.block::<S, 2>(weights, panel, row),

@@ -281,6 +281,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 let mut row = first;
                 while row < end {
                     row += match end - row {
+                        _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
                         MANY.. => self.block::<S, MANY>(codes, &scales, panel, row),
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
                         2.. => self.block::<S, 2>(codes, &scales, panel, row),

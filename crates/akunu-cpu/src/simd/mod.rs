@@ -31,6 +31,10 @@ pub(crate) trait Kernel {
 ///
 /// Values of the types exist only inside functions compiled for the instruction set; [`crate::Isa::run`] sees to that.
 pub(crate) trait Simd: Copy {
+    /// Whether kernels work on several rows together. Slow instruction sets do not: what their kernels take to compile is
+    /// not worth it.
+    const TOGETHER: bool = true;
+
     /// Sixteen `f32`.
     type F: Copy;
     /// Sixteen `i32`.

@@ -19,6 +19,8 @@ fn pairs<T: Copy, R>(x: [T; LANES], y: [T; LANES], f: impl Fn(T, T) -> R) -> [R;
 }
 
 impl Simd for Portable {
+    const TOGETHER: bool = false;
+
     type F = [f32; LANES];
     type I = [i32; LANES];
     type C = [u8; 64];

@@ -43,7 +43,7 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
     };
     let mut at = 0;
     while let Some(op) = program.body.get(at) {
-        at += lowering.op(op, program.body.get(at + 1))?;
+        at += lowering.op(op, &program.body[at + 1..])?;
     }
     let logits = lowering.read(program.logits)?;
     lowering.plan.keep(logits);
@@ -76,7 +76,7 @@ struct Quantized {
 
 impl Lowering<'_> {
     /// Lowers one operation, with the one after it where the two go together; returns how many were taken.
-    fn op(&mut self, op: &Op, next: Option<&Op>) -> Result<usize> {
+    fn op(&mut self, op: &Op, rest: &[Op]) -> Result<usize> {
         match *op {
             Op::Embed { table, scale, out } => {
                 let out = self.row_value(out);
@@ -115,8 +115,8 @@ impl Lowering<'_> {
                 self.values.insert(out, buffer);
                 self.steps.push(Step::Route { logits, normalize, experts, out: buffer });
             }
-            Op::Linear { x, ref parts } => return self.linear(x, parts, next),
-            Op::RopeKv { .. } => return self.attention(op, next),
+            Op::Linear { x, ref parts } => return self.linear(x, parts, rest),
+            Op::RopeKv { .. } => return self.attention(op, rest.first()),
             Op::Attend { .. } => return Err(unsupported("attention without its own keys and values")),
             Op::Experts { x, routes, ref experts, activation, out } => {
                 self.experts(x, routes, experts, activation, out)?;
@@ -194,7 +194,7 @@ impl Lowering<'_> {
         self.plan.next_epoch();
     }
 
-    fn linear(&mut self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<usize> {
+    fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
         let tiles = self.tiles(x)?;
@@ -203,7 +203,7 @@ impl Lowering<'_> {
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
         let mut same_share = false;
-        let then = match next {
+        let then = match rest.first() {
             Some(&Op::Gate { gate, up, activation, out })
                 if parts.len() == 2
                     && (parts[0].out, parts[1].out) == (gate, up)
@@ -212,7 +212,8 @@ impl Lowering<'_> {
                     && parts.iter().all(|p| p.weight.first.is_multiple_of(LANES)) =>
             {
                 same_share = true;
-                Then::Gate { activation, out: self.value(out, false) }
+                let tiles = self.gate_tiles(out, parts, rest.get(1));
+                Then::Gate { activation, out: self.value(out, false), tiles }
             }
             Some(&Op::Cap { x, scale, cap, out })
                 if parts.len() == 1 && parts[0].out == x && self.uses[x.0 as usize] == 1 =>
@@ -243,6 +244,22 @@ impl Lowering<'_> {
             .collect();
         self.wide(Step::Linear { parts, then });
         Ok(taken)
+    }
+
+    /// Tiles that a gate of two products can write itself, if all that follows is a product.
+    fn gate_tiles(&mut self, out: ValueId, parts: &[Part], next: Option<&Op>) -> Option<BufferId> {
+        let value = self.program.value(out);
+        let only_multiplied = matches!(next, Some(Op::Linear { x, .. }) if *x == out);
+        let fits = self.isa == Isa::Amx
+            && value.domain == Domain::Tokens
+            && value.width.is_multiple_of(TILE)
+            && parts.iter().all(|part| part.bias.is_none());
+        if !fits || !only_multiplied || self.uses[out.0 as usize] != 1 {
+            return None;
+        }
+        let tiles = self.plan.add_blocks(value.domain, amx::row_bytes(value.width), TILE_ROWS);
+        self.split.insert(out, tiles);
+        Some(tiles)
     }
 
     /// Rotation and the attention after it, which may write the keys itself.

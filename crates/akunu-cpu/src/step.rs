@@ -73,6 +73,8 @@ pub(crate) enum Then {
     Gate {
         activation: Activation,
         out: BufferId,
+        /// Where prompt rows go instead, as tiles for the product that follows.
+        tiles: Option<BufferId>,
     },
     /// In place, on the first part.
     Cap {

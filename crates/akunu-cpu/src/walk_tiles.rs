@@ -4,27 +4,48 @@ use akunu_program::BLOCK;
 
 use crate::exec::{Machine, RowBlock, State};
 use crate::kernels::amx::{self, AttentionScratch, TileAttention, TileProduct};
-use crate::kernels::product::Product;
+use crate::kernels::product::Input;
 use crate::kv::{AnyTile, padded};
-use crate::step::{Attention, Tiled};
+use crate::step::{Attention, LinearPart, Then};
 
 impl Machine {
-    /// A product of the prompt rows. Their blocks are multiplied as a whole: what other rows in them get is anything.
-    pub(crate) fn multiply_tiles(
+    /// Products of the prompt rows, if those are in tiles. Their blocks are multiplied as a whole: what other rows in them
+    /// get is anything.
+    pub(crate) fn linear_tiles(
         &self,
-        tiled: Tiled,
+        parts: &[LinearPart],
+        then: &Then,
         state: &State,
-        product: Product<'_>,
-        scratch: &amx::Scratch,
-    ) {
-        if state.prompt_blocks.is_empty() {
-            return;
+        worker: usize,
+        count: usize,
+    ) -> bool {
+        let Some(scratch) = &self.scratch[worker].tiles else { return false };
+        if parts.iter().any(|part| part.tiled.is_none()) {
+            return false;
         }
-        let buffer = &self.lowered.buffers[tiled.x.0];
-        let bytes = product.count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
-        // SAFETY: prompt rows were split before the last barrier.
-        let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
-        (tiled.product)(&TileProduct { product, tiles, blocks: &state.prompt_blocks, scratch });
+        if state.prompt_blocks.is_empty() {
+            return true;
+        }
+        let product = |part: &'_ LinearPart| {
+            let (tiled, matrix) = (part.tiled?, self.weights.matrix(part.weight).ok()?);
+            let buffer = &self.lowered.buffers[tiled.x.0];
+            let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
+            // SAFETY: prompt rows were split before the last barrier.
+            let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
+            let product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
+            Some(TileProduct { product, kernel: tiled.product, tiles, blocks: &state.prompt_blocks, scratch })
+        };
+        match (then, parts) {
+            (&Then::Gate { activation, tiles: Some(out), .. }, [gate, up]) => {
+                let buffer = &self.lowered.buffers[out.0];
+                let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
+                if let (Some(gate), Some(up)) = (product(gate), product(up)) {
+                    gate.run_gated(&up, activation, self.arena.start_of(buffer.offset, bytes));
+                }
+            }
+            _ => parts.iter().filter_map(product).for_each(|product| product.run()),
+        }
+        true
     }
 
     /// Attention of one head of some consecutive rows of a prompt.

@@ -11,7 +11,7 @@ use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Cap, Gate};
 use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
-use crate::pack::{Form, TILE};
+use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
 use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then};
@@ -94,30 +94,38 @@ impl Machine {
         unsafe { self.arena.get_mut(offset, columns.len()) }
     }
 
+    /// A part's product of some rows.
+    pub(crate) fn part_product<'a>(
+        &'a self,
+        part: &LinearPart,
+        matrix: &'a Matrix,
+        worker: usize,
+        rows: Range<usize>,
+        x: Input<'a>,
+    ) -> Product<'a> {
+        Product {
+            matrix,
+            panels: part.panels[worker].clone(),
+            slice: part.weight.first..part.weight.first + part.weight.rows,
+            count: rows.len(),
+            x,
+            out: self.columns(part.out, rows.start, rows.len()),
+            bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
+        }
+    }
+
     fn linear(&self, parts: &[LinearPart], then: &Then, state: &State, worker: usize) {
         let Some(first) = parts.first() else { return };
         let count = self.count(state, self.lowered.buffers[first.out.0].domain);
         if count == 0 {
             return;
         }
+        // Tiles first: blocks of them may have rows that are not prompts.
+        let tiled = self.linear_tiles(parts, then, state, worker, count);
+        let all = 0..count;
         for part in parts {
             let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
-            let product = |rows: Range<usize>, x| Product {
-                matrix,
-                panels: part.panels[worker].clone(),
-                slice: part.weight.first..part.weight.first + part.weight.rows,
-                count: rows.len(),
-                x,
-                out: self.columns(part.out, rows.start, rows.len()),
-                bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
-            };
-            let all = 0..count;
-            let mut plain = std::slice::from_ref(&all);
-            if let (Some(tiled), Some(scratch)) = (part.tiled, &self.scratch[worker].tiles) {
-                self.multiply_tiles(tiled, state, product(0..count, Input::Floats(&[])), scratch);
-                // After the tiles, whose blocks may have other rows in them.
-                plain = &state.plain_rows;
-            }
+            let plain = if tiled { &state.plain_rows } else { std::slice::from_ref(&all) };
             for rows in plain {
                 // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
                 let x = unsafe {
@@ -133,14 +141,15 @@ impl Machine {
                         }
                     }
                 };
-                (part.product)(&product(rows.clone(), x));
+                (part.product)(&self.part_product(part, matrix, worker, rows.clone(), x));
             }
         }
         let columns = columns_of(first.weight, &first.panels[worker]);
         for row in 0..count {
             match *then {
                 Then::Nothing => {}
-                Then::Gate { activation, out } => {
+                Then::Gate { tiles: Some(_), .. } if state.rows[row].phase == Phase::Prompt => {}
+                Then::Gate { activation, out, .. } => {
                     // SAFETY: columns this worker has just computed, and the same of the output.
                     let (gate, up, out) = unsafe {
                         let cut = |id| self.cut(id, row, &columns);

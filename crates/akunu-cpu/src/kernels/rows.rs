@@ -144,6 +144,16 @@ impl Kernel for Gate<'_> {
     }
 }
 
+/// One vector of [`Gate`].
+#[inline(always)]
+pub(crate) fn gate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::F {
+    match activation {
+        Activation::Silu => Silu.of::<S>(gate, up),
+        Activation::GeluTanh => GeluTanh.of::<S>(gate, up),
+        Activation::GeluErf => GeluErf.of::<S>(gate, up),
+    }
+}
+
 struct Silu;
 
 impl Pairwise for Silu {

@@ -1,5 +1,7 @@
 //! Processors without AMX: it is never available, so nothing here is ever called.
 
+use akunu_program::program::Activation;
+
 use crate::kernels::cache::Tile;
 use crate::kernels::product::Product;
 use crate::pack::Form;
@@ -35,12 +37,23 @@ impl Scratch {
 #[allow(dead_code)] // as in the real one
 pub(crate) struct TileProduct<'a> {
     pub(crate) product: Product<'a>,
+    pub(crate) kernel: TileProductFn,
     pub(crate) tiles: &'a [u8],
     pub(crate) blocks: &'a [u32],
     pub(crate) scratch: &'a Scratch,
 }
 
-pub(crate) type TileProductFn = fn(&TileProduct<'_>);
+impl TileProduct<'_> {
+    pub(crate) fn run(&self) {
+        unreachable!("{CALLED}")
+    }
+
+    pub(crate) fn run_gated(&self, _: &TileProduct<'_>, _: Activation, _: *mut u8) {
+        unreachable!("{CALLED}")
+    }
+}
+
+pub(crate) type TileProductFn = fn();
 
 pub(crate) fn tile_product_fn(_: Form) -> TileProductFn {
     unreachable!("{CALLED}")

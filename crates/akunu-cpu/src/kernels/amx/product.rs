@@ -5,14 +5,18 @@
 
 use std::ops::Range;
 
+use akunu_program::program::Activation;
+
 use crate::kernels::float::{F16, F32};
 use crate::kernels::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, SuperScales};
 use crate::kernels::product::Product;
+use crate::kernels::rows::gate;
 use crate::memory::Shared;
 use crate::pack::{Codes, Form, Scales, TILE};
-use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
+use crate::simd::{LANES, Simd};
 
+use super::split::store_split;
 use super::tiles::{Stretch, Tiles, multiply_one, multiply_two};
 use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
@@ -20,8 +24,9 @@ use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 /// Panels whose tiles are made at a time.
 const PANELS: usize = 8;
 
-/// Tiles of a stretch of columns: two blocks of rows of it (32 KiB) stay in the first-level cache while panels pass.
-const STEPS: usize = 8;
+/// Tiles of a stretch of columns. Tiles of all panels (512 KiB) stay in the second-level cache while rows pass, with the sums
+/// of all rows; the longer a stretch, the rarer sums go to memory and back.
+const STEPS: usize = 32;
 
 /// Blocks of rows worked on at a time.
 const BLOCKS: usize = 32;
@@ -30,15 +35,15 @@ const BLOCKS: usize = 32;
 pub(crate) struct Scratch {
     /// `[panel][step]`.
     weights: Shared,
-    /// `[pair of blocks][pair of panels][block][panel]` of tiles.
-    sums: Shared,
+    /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
+    sums: [Shared; 2],
 }
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
         Scratch {
             weights: Shared::new(PANELS * STEPS * SPLIT_BYTES),
-            sums: Shared::new(BLOCKS * PANELS * TILE_BYTES),
+            sums: [(); 2].map(|()| Shared::new(BLOCKS * PANELS * TILE_BYTES)),
         }
     }
 }
@@ -47,6 +52,7 @@ impl Scratch {
 pub(crate) struct TileProduct<'a> {
     /// Of which the rows come from `tiles`.
     pub(crate) product: Product<'a>,
+    pub(crate) kernel: TileProductFn,
     /// As [`super::row_bytes`] has it.
     pub(crate) tiles: &'a [u8],
     /// The blocks of sixteen rows to work on.
@@ -56,68 +62,106 @@ pub(crate) struct TileProduct<'a> {
 }
 
 /// The kernel for a form.
-pub(crate) type TileProductFn = fn(&TileProduct<'_>);
+pub(crate) type TileProductFn = fn(&Group<'_>);
+
+/// As many blocks and panels of a product as are worked on at a time.
+pub(crate) struct Group<'a> {
+    whole: &'a TileProduct<'a>,
+    blocks: &'a [u32],
+    panels: Range<usize>,
+    sums: &'a Shared,
+}
 
 /// Chooses the kernel for a form.
 pub(crate) fn tile_product_fn(form: Form) -> TileProductFn {
     macro_rules! int {
         ($codes:ty, $scales:ty) => {
             // SAFETY: lowering chooses this kernel only where AMX is available.
-            |p: &TileProduct<'_>| unsafe { p.run::<Ints<'_, $codes, $scales>>() }
+            |g: &Group<'_>| unsafe { g.run::<Ints<'_, $codes, $scales>>() }
         };
     }
     let (codes, scales) = match form {
         // SAFETY: as above.
-        Form::F32 => return |p| unsafe { p.run::<Floats<'_, F32>>() },
+        Form::F32 => return |g| unsafe { g.run::<Floats<'_, F32>>() },
         // SAFETY: as above.
-        Form::F16 => return |p| unsafe { p.run::<Floats<'_, F16>>() },
+        Form::F16 => return |g| unsafe { g.run::<Floats<'_, F16>>() },
         // SAFETY: as above.
-        Form::Bf16 => return |p| unsafe { p.run::<Exact<'_>>() },
+        Form::Bf16 => return |g| unsafe { g.run::<Exact<'_>>() },
         Form::Int { codes, scales, .. } => (codes, scales),
     };
     for_codes_and_scales!(codes, scales, int)
 }
 
 impl TileProduct<'_> {
+    /// Writes the product out.
+    pub(crate) fn run(&self) {
+        for blocks in self.blocks.chunks(BLOCKS) {
+            for first in self.product.panels.clone().step_by(PANELS) {
+                let group = self.group(blocks, first, 0);
+                (self.kernel)(&group);
+                // SAFETY: kernels of tiles are chosen only where AMX is available.
+                unsafe { group.put() };
+            }
+        }
+    }
+
+    /// Writes `activation(this) · up` out as tiles, where `up` is as large as this, neither has a bias, and their slices
+    /// begin with whole panels. `out` is where the first block's tiles begin.
+    pub(crate) fn run_gated(&self, up: &TileProduct<'_>, activation: Activation, out: *mut u8) {
+        let between = up.product.panels.start.wrapping_sub(self.product.panels.start);
+        for blocks in self.blocks.chunks(BLOCKS) {
+            for first in self.product.panels.clone().step_by(PANELS) {
+                let gate = self.group(blocks, first, 0);
+                let up = up.group(blocks, first.wrapping_add(between), 1);
+                (self.kernel)(&gate);
+                (up.whole.kernel)(&up);
+                // SAFETY: as above; the tiles have room for all rows of a block, and these columns are this worker's own.
+                unsafe { gate.put_gated(&up, activation, out) };
+            }
+        }
+    }
+
+    fn group<'a>(&'a self, blocks: &'a [u32], first: usize, room: usize) -> Group<'a> {
+        let panels = first..self.product.panels.end.min(first + PANELS);
+        Group { whole: self, blocks, panels, sums: &self.scratch.sums[room] }
+    }
+}
+
+impl Group<'_> {
+    /// Computes the sums.
+    ///
     /// # Safety
     /// AMX is available.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn run<'a, W: Weights<'a>>(&'a self) {
         // SAFETY: the caller's promise.
         let _tiles = unsafe { Tiles::configure() };
-        let steps = self.product.matrix.cols.div_ceil(TILE);
-        let last = self.product.panels.end;
-        for blocks in self.blocks.chunks(BLOCKS) {
-            for first in self.product.panels.clone().step_by(PANELS) {
-                let panels = first..last.min(first + PANELS);
-                for from in (0..steps).step_by(STEPS) {
-                    let stretch = from..steps.min(from + STEPS);
-                    // SAFETY: the caller's promise, and tiles are configured.
-                    unsafe {
-                        self.unpack::<W>(panels.clone(), stretch.clone());
-                        if from == 0 {
-                            self.multiply::<W, true>(blocks, panels.len(), stretch);
-                        } else {
-                            self.multiply::<W, false>(blocks, panels.len(), stretch);
-                        }
-                    }
+        let steps = self.whole.product.matrix.cols.div_ceil(TILE);
+        for from in (0..steps).step_by(STEPS) {
+            let stretch = from..steps.min(from + STEPS);
+            // SAFETY: the caller's promise, and tiles are configured.
+            unsafe {
+                self.unpack::<W>(stretch.clone());
+                if from == 0 {
+                    self.multiply::<W, true>(stretch);
+                } else {
+                    self.multiply::<W, false>(stretch);
                 }
-                self.put(blocks, panels);
             }
         }
     }
 
-    /// Makes tiles of a stretch of some panels.
+    /// Makes tiles of a stretch of the panels.
     ///
     /// # Safety
     /// AMX is available.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn unpack<'a, W: Weights<'a>>(&'a self, panels: Range<usize>, stretch: Range<usize>) {
+    unsafe fn unpack<'a, W: Weights<'a>>(&'a self, stretch: Range<usize>) {
         let bytes = tile_bytes(W::SPLIT);
-        let room = self.scratch.weights.start_of::<u8>(0, PANELS * STEPS * bytes);
-        for (i, panel) in panels.enumerate() {
-            let weights = W::view(self.product.matrix, panel);
+        let room = self.whole.scratch.weights.start_of::<u8>(0, PANELS * STEPS * bytes);
+        for (i, panel) in self.panels.clone().enumerate() {
+            let weights = W::view(self.whole.product.matrix, panel);
             for (step, tile) in stretch.clone().enumerate() {
                 // SAFETY: the scratch is this worker's own and has room for `PANELS` by `STEPS` tiles.
                 unsafe { weights.unpack(tile, room.add((i * STEPS + step) * bytes)) };
@@ -130,23 +174,18 @@ impl TileProduct<'_> {
     /// # Safety
     /// AMX is available, and tiles are configured on this thread.
     #[inline]
-    unsafe fn multiply<'a, W: Weights<'a>, const FRESH: bool>(
-        &self,
-        blocks: &[u32],
-        panels: usize,
-        stretch: Range<usize>,
-    ) {
-        let block_bytes = self.product.matrix.cols.div_ceil(TILE) * SPLIT_BYTES;
+    unsafe fn multiply<'a, W: Weights<'a>, const FRESH: bool>(&self, stretch: Range<usize>) {
+        let block_bytes = self.whole.product.matrix.cols.div_ceil(TILE) * SPLIT_BYTES;
         let panel_bytes = STEPS * tile_bytes(W::SPLIT);
-        let weights = self.scratch.weights.start_of::<u8>(0, PANELS * panel_bytes);
-        let sums = self.scratch.sums.start_of::<u8>(0, BLOCKS * PANELS * TILE_BYTES);
+        let weights = self.whole.scratch.weights.start_of::<u8>(0, PANELS * panel_bytes);
+        let sums = self.sums.start_of::<u8>(0, BLOCKS * PANELS * TILE_BYTES);
         let tiles = |block: u32| {
             let from = block as usize * block_bytes;
-            self.tiles[from..from + block_bytes][stretch.start * SPLIT_BYTES..].as_ptr()
+            self.whole.tiles[from..from + block_bytes][stretch.start * SPLIT_BYTES..].as_ptr()
         };
-        for (i, blocks) in blocks.chunks(2).enumerate() {
+        for (i, blocks) in self.blocks.chunks(2).enumerate() {
             let a = [tiles(blocks[0]), tiles(blocks[blocks.len() - 1])];
-            for pair in 0..panels.div_ceil(2) {
+            for pair in 0..self.panels.len().div_ceil(2) {
                 // SAFETY: within the scratch: there are at most `BLOCKS / 2` by `PANELS / 2` pairs. Where the second panel
                 // of a pair is missing, what is left in its place makes sums that nobody reads.
                 unsafe {
@@ -154,41 +193,81 @@ impl TileProduct<'_> {
                     let b = [b, b.add(panel_bytes)].map(<*mut u8>::cast_const);
                     let c = sums.add((i * PANELS / 2 + pair) * 4 * TILE_BYTES);
                     let stretch = Stretch { a, b, steps: stretch.len() };
-                    if blocks.len() == 2 {
-                        match W::SPLIT {
-                            true => multiply_two::<true, FRESH>(stretch, c),
-                            false => multiply_two::<false, FRESH>(stretch, c),
-                        }
-                    } else {
-                        match W::SPLIT {
-                            true => multiply_one::<true, FRESH>(stretch, c),
-                            false => multiply_one::<false, FRESH>(stretch, c),
-                        }
+                    match (blocks.len() == 2, W::SPLIT) {
+                        (true, true) => multiply_two::<true, FRESH>(stretch, c),
+                        (true, false) => multiply_two::<false, FRESH>(stretch, c),
+                        (false, true) => multiply_one::<true, FRESH>(stretch, c),
+                        (false, false) => multiply_one::<false, FRESH>(stretch, c),
                     }
                 }
             }
         }
     }
 
-    /// Writes the sums of some panels out.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn put(&self, blocks: &[u32], panels: Range<usize>) {
-        use crate::simd::Simd;
+    /// The sums, which the caller has made.
+    #[inline(always)]
+    fn tiles(&self) -> &[[[f32; LANES]; TILE_ROWS]] {
         // SAFETY: the scratch is this worker's own.
-        let sums: &[f32] =
-            unsafe { self.scratch.sums.get(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>()) };
-        let sums = sums.as_chunks::<LANES>().0.as_chunks::<TILE_ROWS>().0;
-        for (i, &block) in blocks.iter().enumerate() {
+        let sums: &[f32] = unsafe { self.sums.get(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>()) };
+        sums.as_chunks::<LANES>().0.as_chunks::<TILE_ROWS>().0
+    }
+
+    /// Writes the sums out.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn put(&self) {
+        let product = &self.whole.product;
+        let tiles = self.tiles();
+        let (start, end) = (self.panels.start * LANES, self.panels.end * LANES);
+        let whole = product.bias.is_none() && product.slice.start <= start && end <= product.slice.end;
+        for (i, &block) in self.blocks.iter().enumerate() {
             let first = block as usize * TILE_ROWS;
-            let rows = TILE_ROWS.min(self.product.count - first);
-            for row in 0..rows {
-                for (j, panel) in panels.clone().enumerate() {
-                    let pair = i / 2 * PANELS / 2 + j / 2;
-                    let tile = &sums[4 * pair + 2 * (i % 2) + j % 2];
-                    self.product.put::<Avx512>(first + row, panel, Avx512::load(&tile[row]));
+            for row in first..product.count.min(first + TILE_ROWS) {
+                if whole {
+                    let at = row * product.out.stride + start - product.slice.start;
+                    // SAFETY: rows below `count` and the columns of this product's panels belong to this worker alone.
+                    let out: &mut [f32] =
+                        unsafe { std::slice::from_raw_parts_mut(product.out.start.add(at), end - start) };
+                    for (j, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
+                        Avx512::store(Avx512::load(&tiles[tile_of(i, j)][row - first]), out);
+                    }
+                    continue;
+                }
+                for (j, panel) in self.panels.clone().enumerate() {
+                    let sums = Avx512::load(&tiles[tile_of(i, j)][row - first]);
+                    product.put::<Avx512>(row, panel, sums);
                 }
             }
         }
     }
+
+    /// Writes `activation(these sums) · up` out as tiles.
+    ///
+    /// # Safety
+    /// The processor has AVX-512; `out` has tiles for all blocks and columns.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn put_gated(&self, up: &Group<'_>, activation: Activation, out: *mut u8) {
+        let slice = &self.whole.product.slice;
+        let block_bytes = slice.len().div_ceil(TILE) * SPLIT_BYTES;
+        let (gates, ups) = (self.tiles(), up.tiles());
+        for (i, &block) in self.blocks.iter().enumerate() {
+            for (j, panel) in self.panels.clone().enumerate() {
+                let vector = panel - slice.start / LANES;
+                let at = block as usize * block_bytes + vector / 2 * SPLIT_BYTES + vector % 2 * 32;
+                let (gates, ups) = (&gates[tile_of(i, j)], &ups[tile_of(i, j)]);
+                for (row, (g, u)) in gates.iter().zip(ups).enumerate() {
+                    let x = gate::<Avx512>(activation, Avx512::load(g), Avx512::load(u));
+                    // SAFETY: the caller's promise.
+                    unsafe { store_split(x, out.add(at + 64 * row)) };
+                }
+            }
+        }
+    }
+}
+
+/// Where the sums of a block and a panel of a group are.
+fn tile_of(block: usize, panel: usize) -> usize {
+    4 * (block / 2 * (PANELS / 2) + panel / 2) + 2 * (block % 2) + panel % 2
 }

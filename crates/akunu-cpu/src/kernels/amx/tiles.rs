@@ -89,30 +89,40 @@ impl Drop for Tiles {
     }
 }
 
-/// One step of two row tiles by two panels, in the order low weights, high weights, low activations.
+/// Steps of two row tiles by two panels, which share four registers: a tile is asked for as soon as the last product with
+/// the one before it is on its way, two products before it is needed. A step begins with the weights at `from`; `$low` multiplies
+/// low weights and loads the high ones. After the last step its own tiles are loaded once more: there may be nothing behind them.
 macro_rules! two_rows {
-    ($low:expr, $high:expr) => {
+    ($low:expr) => {
         concat!(
+            "tileloadd tmm4, [{a0} + {line}*1]\n",
+            "tileloadd tmm6, [{b0} + {line}*1 + {from}]\n",
+            "tileloadd tmm5, [{a1} + {line}*1]\n",
+            "tileloadd tmm7, [{b1} + {line}*1 + {from}]\n",
             "2:\n",
             $low,
-            "tileloadd tmm6, [{b0} + {line}*1]\n",
-            $high,
             "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tileloadd tmm7, [{b1} + {line}*1]\n",
             "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tdpbf16ps tmm3, tmm5, tmm7\n",
             "tileloadd tmm4, [{a0} + {line}*1 + 1024]\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm5, [{a1} + {line}*1 + 1024]\n",
             "tdpbf16ps tmm2, tmm5, tmm6\n",
             "tdpbf16ps tmm3, tmm5, tmm7\n",
-            "add {a0}, 2048\n",
-            "add {a1}, 2048\n",
-            "add {b0}, {step}\n",
-            "add {b1}, {step}\n",
+            "tileloadd tmm5, [{a1} + {line}*1 + 1024]\n",
             "dec {steps}\n",
+            "cmovz {a_step}, {steps}\n",
+            "cmovz {b_step}, {steps}\n",
+            "add {a0}, {a_step}\n",
+            "add {a1}, {a_step}\n",
+            "add {b0}, {b_step}\n",
+            "add {b1}, {b_step}\n",
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tileloadd tmm4, [{a0} + {line}*1]\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "tileloadd tmm6, [{b0} + {line}*1 + {from}]\n",
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            "tileloadd tmm5, [{a1} + {line}*1]\n",
+            "tileloadd tmm7, [{b1} + {line}*1 + {from}]\n",
+            "test {steps}, {steps}\n",
             "jnz 2b\n",
         )
     };
@@ -175,40 +185,36 @@ pub(super) unsafe fn multiply_two<const SPLIT: bool, const FRESH: bool>(s: Stret
         }
         if SPLIT {
             asm!(
-                two_rows!(
-                    concat!(
-                        "tileloadd tmm6, [{b0} + {line}*1 + 1024]\n",
-                        "tileloadd tmm4, [{a0} + {line}*1]\n",
-                        "tdpbf16ps tmm0, tmm4, tmm6\n",
-                        "tileloadd tmm7, [{b1} + {line}*1 + 1024]\n",
-                        "tdpbf16ps tmm1, tmm4, tmm7\n",
-                        "tileloadd tmm5, [{a1} + {line}*1]\n",
-                        "tdpbf16ps tmm2, tmm5, tmm6\n",
-                        "tdpbf16ps tmm3, tmm5, tmm7\n",
-                    ),
-                    ""
-                ),
+                two_rows!(concat!(
+                    "tdpbf16ps tmm0, tmm4, tmm6\n",
+                    "tdpbf16ps tmm2, tmm5, tmm6\n",
+                    "tileloadd tmm6, [{b0} + {line}*1]\n",
+                    "tdpbf16ps tmm1, tmm4, tmm7\n",
+                    "tdpbf16ps tmm3, tmm5, tmm7\n",
+                    "tileloadd tmm7, [{b1} + {line}*1]\n",
+                )),
                 a0 = inout(reg) a0 => _,
                 a1 = inout(reg) a1 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
                 steps = inout(reg) steps => _,
-                step = const 2048,
+                a_step = inout(reg) 2048usize => _,
+                b_step = inout(reg) 2048usize => _,
+                from = const 1024,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
             );
         } else {
             asm!(
-                two_rows!(
-                    "",
-                    concat!("tileloadd tmm4, [{a0} + {line}*1]\n", "tileloadd tmm5, [{a1} + {line}*1]\n")
-                ),
+                two_rows!(""),
                 a0 = inout(reg) a0 => _,
                 a1 = inout(reg) a1 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
                 steps = inout(reg) steps => _,
-                step = const 1024,
+                a_step = inout(reg) 2048usize => _,
+                b_step = inout(reg) 1024usize => _,
+                from = const 0,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
             );

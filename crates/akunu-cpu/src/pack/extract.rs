@@ -80,21 +80,21 @@ impl RowParts {
         match dtype {
             DType::Q4_0 | DType::IQ4_NL => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
-                self.codes.extend(nibbles(&b[2..18]));
+                self.nibbles(&b[2..18]);
             }),
             DType::Q4_1 => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
                 self.mins.extend(&b[2..4]);
-                self.codes.extend(nibbles(&b[4..20]));
+                self.nibbles(&b[4..20]);
             }),
             DType::Q5_0 => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
-                self.codes.extend(five_bits(&b[2..6], &b[6..22]));
+                self.five_bits(&b[2..6], &b[6..22]);
             }),
             DType::Q5_1 => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
                 self.mins.extend(&b[2..4]);
-                self.codes.extend(five_bits(&b[4..8], &b[8..24]));
+                self.five_bits(&b[4..8], &b[8..24]);
             }),
             DType::Q8_0 => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
@@ -104,7 +104,7 @@ impl RowParts {
                 let (scales, qs) = (&b[..16], &b[16..80]);
                 self.scales.extend(scales.iter().map(|s| s & 15));
                 self.mins.extend(scales.iter().map(|s| s >> 4));
-                self.codes.extend((0..SUPER_BLOCK).map(|e| two_bits(qs, e)));
+                self.two_bits(qs);
                 self.supers.extend(&b[80..82]);
                 self.super_mins.extend(negative(&b[82..84]));
             }),
@@ -115,28 +115,29 @@ impl RowParts {
                     let upper = scales[8 + i % 4] >> (i / 4 * 2) & 3;
                     (low | upper << 4).wrapping_sub(32)
                 }));
-                let code = |e: usize| two_bits(qs, e) | (high[e % 32] >> (e / 32) & 1) << 2;
-                self.codes.extend((0..SUPER_BLOCK).map(code));
+                self.two_bits(qs);
+                self.add_bits(high, 2);
                 self.supers.extend(&b[108..110]);
             }),
             DType::Q4_K => blocks.for_each(|b| {
                 self.k_scales(&b[..16]);
-                let qs = &b[16..144];
-                self.codes.extend((0..SUPER_BLOCK).map(|e| four_bits(qs, e)));
+                b[16..144].chunks_exact(32).for_each(|qs| self.nibbles(qs));
             }),
             DType::Q5_K => blocks.for_each(|b| {
                 self.k_scales(&b[..16]);
-                let (high, qs) = (&b[16..48], &b[48..176]);
-                let code = |e: usize| four_bits(qs, e) | (high[e % 32] >> (e / 32) & 1) << 4;
-                self.codes.extend((0..SUPER_BLOCK).map(code));
+                b[48..176].chunks_exact(32).for_each(|qs| self.nibbles(qs));
+                self.add_bits(&b[16..48], 4);
             }),
             DType::Q6_K => blocks.for_each(|b| {
                 let (low, high) = (&b[..128], &b[128..192]);
-                self.codes.extend((0..SUPER_BLOCK).map(|e| {
-                    let (half, group, l) = (e / 128, e / 32 % 4, e % 32);
-                    let low = low[64 * half + 32 * (group & 1) + l] >> (group / 2 * 4) & 15;
-                    low | (high[32 * half + l] >> (2 * group) & 3) << 4
-                }));
+                for (low, high) in low.chunks_exact(64).zip(high.chunks_exact(32)) {
+                    for group in 0..4 {
+                        let low = &low[32 * (group & 1)..];
+                        let (down, place) = (group / 2 * 4, 2 * group);
+                        let code = |(l, h): (&u8, &u8)| l >> down & 15 | (h >> place & 3) << 4;
+                        self.codes.extend(low.iter().zip(high).map(code));
+                    }
+                }
                 self.scales.extend(&b[192..208]);
                 self.supers.extend(&b[208..210]);
             }),
@@ -149,6 +150,38 @@ impl RowParts {
                 finite(&self.supers) && finite(&self.super_mins)
             }
             _ => finite(&self.scales) && finite(&self.mins),
+        }
+    }
+
+    /// All low nibbles, then all high ones.
+    fn nibbles(&mut self, bytes: &[u8]) {
+        self.codes.extend(bytes.iter().map(|b| b & 15));
+        self.codes.extend(bytes.iter().map(|b| b >> 4));
+    }
+
+    /// Thirty-two codes of Q5_0 and Q5_1: one bit of each, then the other four.
+    fn five_bits(&mut self, high: &[u8], low: &[u8]) {
+        self.nibbles(low);
+        let from = self.codes.len() - TILE;
+        for (i, code) in self.codes[from..].iter_mut().enumerate() {
+            *code |= (high[i / 8] >> (i % 8) & 1) << 4;
+        }
+    }
+
+    /// The low two bits of Q2_K and Q3_K: 32 bytes hold 128 elements.
+    fn two_bits(&mut self, qs: &[u8]) {
+        for qs in qs.chunks_exact(32) {
+            for place in [0, 2, 4, 6] {
+                self.codes.extend(qs.iter().map(|q| q >> place & 3));
+            }
+        }
+    }
+
+    /// Gives the codes of the last super-block another bit, at `place`: 32 bytes hold one of every 32 elements each.
+    fn add_bits(&mut self, high: &[u8], place: u32) {
+        let from = self.codes.len() - SUPER_BLOCK;
+        for (i, codes) in self.codes[from..].chunks_exact_mut(32).enumerate() {
+            codes.iter_mut().zip(high).for_each(|(code, high)| *code |= (high >> i & 1) << place);
         }
     }
 
@@ -215,23 +248,4 @@ impl RowParts {
 /// An F16 with its sign turned: K-quants subtract their minima, packed forms add them.
 fn negative(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1] ^ 0x80]
-}
-
-/// Sixteen low nibbles, then sixteen high ones.
-fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    bytes.iter().map(|b| b & 15).chain(bytes.iter().map(|b| b >> 4))
-}
-
-fn five_bits<'a>(high: &'a [u8], low: &'a [u8]) -> impl Iterator<Item = u8> + 'a {
-    nibbles(low).enumerate().map(|(i, q)| q | (high[i / 8] >> (i % 8) & 1) << 4)
-}
-
-/// Element `e` of the low two bits of Q2_K and Q3_K.
-fn two_bits(qs: &[u8], e: usize) -> u8 {
-    qs[e / 128 * 32 + e % 32] >> (e / 32 % 4 * 2) & 3
-}
-
-/// Element `e` of the low four bits of Q4_K and Q5_K.
-fn four_bits(qs: &[u8], e: usize) -> u8 {
-    qs[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15
 }

@@ -88,28 +88,23 @@ impl Matrix {
         let (panel, lane) = (self.start + row / LANES * self.planes.end, row % LANES);
         // SAFETY: the caller's promise.
         let data: &mut [u8] = unsafe { self.data.get_mut(panel, self.planes.end) };
-        let put = |data: &mut [u8], plane: usize, values: &[u8], size: usize| {
-            for (i, value) in values.chunks_exact(size).enumerate() {
-                data[plane + (i * LANES + lane) * size..][..size].copy_from_slice(value);
-            }
-        };
         match self.form {
-            Form::F32 => put(data, 0, &parts.plain, 4),
-            Form::F16 | Form::Bf16 => put(data, 0, &parts.plain, 2),
+            Form::F32 => scatter::<4>(data, 0, lane, &parts.plain),
+            Form::F16 | Form::Bf16 => scatter::<2>(data, 0, lane, &parts.plain),
             Form::Int { codes, scales, .. } => {
-                for (tile, values) in parts.codes.as_chunks::<TILE>().0.iter().enumerate() {
-                    let bytes = codes.tile_bytes();
-                    write_codes(codes, &mut data[tile * bytes..][..bytes], lane, values);
+                let tiles = data.chunks_exact_mut(codes.tile_bytes());
+                for (tile, values) in tiles.zip(parts.codes.as_chunks::<TILE>().0) {
+                    write_codes(codes, tile, lane, values);
                 }
-                let size = match scales {
-                    Scales::Half { .. } => 2,
-                    Scales::Super { .. } => 1,
-                    Scales::Float { .. } => 4,
+                let put = match scales {
+                    Scales::Half { .. } => scatter::<2>,
+                    Scales::Super { .. } => scatter::<1>,
+                    Scales::Float { .. } => scatter::<4>,
                 };
-                put(data, self.planes.scales, &parts.scales, size);
-                put(data, self.planes.mins, &parts.mins, size);
-                put(data, self.planes.supers, &parts.supers, 2);
-                put(data, self.planes.super_mins, &parts.super_mins, 2);
+                put(data, self.planes.scales, lane, &parts.scales);
+                put(data, self.planes.mins, lane, &parts.mins);
+                scatter::<2>(data, self.planes.supers, lane, &parts.supers);
+                scatter::<2>(data, self.planes.super_mins, lane, &parts.super_mins);
             }
         }
     }
@@ -250,31 +245,43 @@ fn unsupported(tensor: &Tensor<'_>) -> Error {
     }
 }
 
-/// Writes the codes of one row's tile into a panel's tile.
+/// Writes a row's values of `N` bytes each into a plane that has a lane for every row.
+fn scatter<const N: usize>(data: &mut [u8], plane: usize, lane: usize, values: &[u8]) {
+    let lanes = data[plane..].as_chunks_mut::<N>().0;
+    for (to, value) in lanes.iter_mut().skip(lane).step_by(LANES).zip(values.as_chunks::<N>().0) {
+        *to = *value;
+    }
+}
+
+/// Writes the codes of one row's tile into a panel's tile, four elements to a word.
 fn write_codes(codes: Codes, tile: &mut [u8], lane: usize, values: &[u8; TILE]) {
-    for (k, &code) in values.iter().enumerate() {
-        let (step, byte) = (k / 4, 4 * lane + k % 4);
-        let mut low = |bits: usize, code: u8| match bits {
-            4 => tile[64 * (step % 4) + byte] |= (code & 15) << (4 * (step / 4)),
-            2 => tile[64 * (step / 4) + byte] |= (code & 3) << (2 * (step % 4)),
-            _ => tile[64 * step + byte] = code,
-        };
-        match codes {
-            Codes::B2 => low(2, code),
-            Codes::B4 | Codes::Iq4 => low(4, code),
-            Codes::B8 => low(8, code),
-            Codes::B3 => {
-                low(2, code);
-                tile[128 + byte] |= (code >> 2) << step;
-            }
-            Codes::B5 => {
-                low(4, code);
-                tile[256 + byte] |= (code >> 4) << step;
-            }
-            Codes::B6 => {
-                low(4, code);
-                tile[256 + 64 * (step / 4) + byte] |= (code >> 4) << (2 * (step % 4));
-            }
+    let mut words = [0; TILE / 4];
+    for (word, values) in words.iter_mut().zip(values.as_chunks().0) {
+        *word = u32::from_le_bytes(*values);
+    }
+    let four = |v: usize| words[v] & 0x0f0f_0f0f | (words[v + 4] & 0x0f0f_0f0f) << 4;
+    let two = |v: usize, from: u32| {
+        (0..4).fold(0, |all, i| all | (words[4 * v + i] >> from & 0x0303_0303) << (2 * i))
+    };
+    let one = |from: u32| (0..8).fold(0, |all, step| all | (words[step] >> from & 0x0101_0101) << step);
+    let mut put = |vector: usize, word: u32| {
+        tile[64 * vector + 4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
+    };
+    match codes {
+        Codes::B2 => (0..2).for_each(|v| put(v, two(v, 0))),
+        Codes::B4 | Codes::Iq4 => (0..4).for_each(|v| put(v, four(v))),
+        Codes::B8 => (0..8).for_each(|v| put(v, words[v])),
+        Codes::B3 => {
+            (0..2).for_each(|v| put(v, two(v, 0)));
+            put(2, one(2));
+        }
+        Codes::B5 => {
+            (0..4).for_each(|v| put(v, four(v)));
+            put(4, one(4));
+        }
+        Codes::B6 => {
+            (0..4).for_each(|v| put(v, four(v)));
+            (0..2).for_each(|v| put(4 + v, two(v, 4)));
         }
     }
 }

@@ -88,3 +88,36 @@ fn an_interrupted_quantize_leaves_nothing() {
     assert_eq!(String::from_utf8_lossy(&ended.stderr).lines().last(), Some("error: stopped"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn embed_prints_one_vector_a_text_and_numpy_reads_them() {
+    let cache = tempfile::tempdir().unwrap();
+    let model = test_data("models/minilm");
+    let texts = ["Where is the station?", "How do I get to the train?", "Cells have mitochondria."];
+    let arguments = [&["embed", "-m", &model][..], &texts[..]].concat();
+    let lines = run(cache.path(), &arguments).ok();
+    let vectors: Vec<Vec<f32>> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(vectors.iter().map(Vec::len).collect::<Vec<_>>(), [384; 3]);
+    let cosine = |a: usize, b: usize| vectors[a].iter().zip(&vectors[b]).map(|(a, b)| a * b).sum::<f32>();
+    assert!(cosine(0, 1) > 3.0 * cosine(0, 2).abs(), "{} {}", cosine(0, 1), cosine(0, 2));
+
+    let input = texts.join("\n");
+    let arguments = ["embed", "-m", &model, "--output", "npy"];
+    let output = common::akunu(cache.path(), &arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .and_then(|mut child| {
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes())?;
+            child.wait_with_output()
+        })
+        .unwrap();
+    let numbers = &output.stdout[128..];
+    assert!(output.stdout.starts_with(b"\x93NUMPY\x01\x00") && numbers.len() == 3 * 384 * 4);
+    let first = f32::from_le_bytes(numbers[..4].try_into().unwrap());
+    assert!((first - vectors[0][0]).abs() < 1e-6, "{first}");
+
+    let long = "word ".repeat(300);
+    let refused = run(cache.path(), &["embed", "-m", &model, "short", &long]);
+    assert!(refused.stderr.contains("text 2 has 302 tokens") && refused.stderr.contains("--truncate"));
+}

@@ -439,7 +439,7 @@ impl Walk<'_> {
             } else if matches!(self.work, Work::Chain(_)) {
                 for (i, &token) in tokens[turn * outputs..(turn + 1) * outputs].iter().enumerate() {
                     let row = &mut state.rows[i];
-                    *row = Row { position: row.position + 1, token, ..*row };
+                    *row = row.next(token);
                     state.slots.set_token(*row);
                 }
             }

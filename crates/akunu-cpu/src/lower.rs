@@ -78,9 +78,9 @@ impl Lowering<'_> {
     /// Lowers one operation, with the one after it where the two go together; returns how many were taken.
     fn op(&mut self, op: &Op, rest: &[Op]) -> Result<usize> {
         match *op {
-            Op::Embed { table, scale, out } => {
+            Op::Embed { table, by, scale, out } => {
                 let out = self.row_value(out);
-                self.steps.push(Step::Embed { table, scale, out });
+                self.steps.push(Step::Embed { table, by, scale, out });
             }
             Op::Norm { x, kind, eps, weight, bias, out, .. } => {
                 let x = self.read(x)?;
@@ -96,6 +96,11 @@ impl Lowering<'_> {
                 let (gate, up) = (self.read(gate)?, self.read(up)?);
                 let out = self.row_value(out);
                 self.steps.push(Step::Gate { gate, up, activation, out });
+            }
+            Op::Activate { x, activation, out } => {
+                let x = self.read(x)?;
+                let out = self.row_value(out);
+                self.steps.push(Step::Activate { x, activation, out });
             }
             Op::Cap { x, scale, cap, out } => {
                 let x = self.read(x)?;
@@ -221,6 +226,12 @@ impl Lowering<'_> {
                 self.values.insert(out, outs[0]);
                 Then::Cap { scale, cap }
             }
+            Some(&Op::Activate { x, activation, out })
+                if parts.len() == 1 && parts[0].out == x && self.uses[x.0 as usize] == 1 =>
+            {
+                self.values.insert(out, outs[0]);
+                Then::Activate(activation)
+            }
             _ => {
                 taken = 1;
                 Then::Nothing
@@ -266,7 +277,7 @@ impl Lowering<'_> {
     fn attention(&mut self, rope_kv: &Op, next: Option<&Op>) -> Result<usize> {
         let (
             &Op::RopeKv { q, k, v, rope, cache, out: rotated },
-            Some(&Op::Attend { q: asked, cache: read, scale, cap, out }),
+            Some(&Op::Attend { q: asked, mask, cache: read, scale, cap, out }),
         ) = (rope_kv, next)
         else {
             return Err(unsupported("keys and values that are not attended to at once"));
@@ -285,7 +296,8 @@ impl Lowering<'_> {
         self.steps.push(Step::Rotate(rotation));
         let sharing = q_width / head_dim / kv_heads;
         let out = self.value(out, true);
-        let attention = Attention { q: q_out, cache, scale, cap, out, kv_heads, sharing, head_dim, window };
+        let attention =
+            Attention { q: q_out, cache, scale, cap, out, kv_heads, sharing, head_dim, mask, window };
         self.wide(Step::Attend { attention, rotation });
         self.plan.read(out);
         self.steps.push(Step::Merge { attention });

@@ -5,21 +5,23 @@
 
 use std::ops::Range;
 
-use akunu_program::program::{Activation, CacheLayer, Expert, NormKind, Slice};
+use akunu_program::program::{Activation, CacheLayer, Expert, Index, Mask, NormKind, Slice};
 
 use crate::kernels::amx::TileProductFn;
 use crate::kernels::product::ProductFn;
 use crate::plan::BufferId;
 
 pub(crate) enum Step {
-    /// Row step: `out = scale · table[token]`.
-    Embed { table: Slice, scale: f32, out: BufferId },
+    /// Row step: `out = scale · table[index]`.
+    Embed { table: Slice, by: Index, scale: f32, out: BufferId },
     /// Row step.
     Norm { x: BufferId, kind: NormKind, eps: f32, weight: Slice, bias: Option<Slice>, out: BufferId },
     /// Row step.
     Add { x: BufferId, y: BufferId, out: BufferId },
     /// Row step, where the products could not do it.
     Gate { gate: BufferId, up: BufferId, activation: Activation, out: BufferId },
+    /// Row step, where the products could not do it.
+    Activate { x: BufferId, activation: Activation, out: BufferId },
     /// Row step: `out = x`, scaled and capped; where the products could not do it.
     Cap { x: BufferId, scale: f32, cap: Option<f32>, out: BufferId },
     /// Row step: floats to groups; prompt rows are left out unless `all`.
@@ -77,6 +79,8 @@ pub(crate) enum Then {
         tiles: Option<BufferId>,
     },
     /// In place, on the first part.
+    Activate(Activation),
+    /// In place, on the first part.
     Cap {
         scale: f32,
         cap: Option<f32>,
@@ -109,6 +113,7 @@ pub(crate) struct Attention {
     /// Query heads to each key and value head.
     pub(crate) sharing: usize,
     pub(crate) head_dim: usize,
+    pub(crate) mask: Mask,
     /// Positions a row sees, its own included.
     pub(crate) window: Option<usize>,
 }

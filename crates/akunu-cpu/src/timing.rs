@@ -57,6 +57,7 @@ impl Step {
             Step::Norm { .. } => "norm",
             Step::Add { .. } => "add",
             Step::Gate { .. } => "gate",
+            Step::Activate { .. } => "activate",
             Step::Cap { .. } => "cap",
             Step::Quantize { .. } => "quantize",
             Step::Split { .. } => "split",
@@ -103,7 +104,7 @@ impl Machine {
                 let bytes = self.kv.position_bytes(attention.cache);
                 sum(state.blocks.iter().map(|block| {
                     let rows = &state.rows[block.first..block.first + block.rows];
-                    let ranges = || rows.iter().map(|row| attention.range(row.position as usize));
+                    let ranges = || rows.iter().map(|row| attention.range(*row));
                     let seen: usize = ranges().map(|(from, to)| to - from).sum();
                     // Rows that attend together read what any of them sees once.
                     let from = ranges().map(|(from, _)| from).min().unwrap_or(0);

@@ -7,7 +7,7 @@ use crate::kernels::amx;
 use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
-use crate::kernels::rows::{Add, Cap, Gate, Norm, Quantize, Rotate};
+use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::plan::BufferId;
@@ -52,10 +52,10 @@ impl<'a> RowView<'a> {
         let machine = self.machine;
         let isa = machine.isa;
         match step {
-            Step::Embed { table, scale, out } => {
+            Step::Embed { table, by, scale, out } => {
                 let out = self.write(*out);
                 if let Ok(matrix) = machine.weights.matrix(*table) {
-                    matrix.row(table.first + self.state.rows[self.row].token as usize, out);
+                    matrix.row(table.first + self.state.rows[self.row].index(*by), out);
                 }
                 if *scale != 1.0 {
                     isa.run(Cap { x: out, scale: *scale, cap: None });
@@ -73,6 +73,11 @@ impl<'a> RowView<'a> {
             Step::Gate { gate, up, activation, out } => {
                 let (gate, up) = (self.read(*gate), self.read(*up));
                 isa.run(Gate { gate, up, activation: *activation, out: self.write(*out) });
+            }
+            Step::Activate { x, activation, out } => {
+                let out = self.write(*out);
+                out.copy_from_slice(self.read(*x));
+                isa.run(Activate { x: out, activation: *activation });
             }
             Step::Cap { x, scale, cap, out } => {
                 let out = self.write(*out);
@@ -177,7 +182,7 @@ impl<'a> RowView<'a> {
             return;
         }
         let out: &mut [f32] = self.write(a.out);
-        let (begin, end) = a.range(row.position as usize);
+        let (begin, end) = a.range(row);
         let parts = (end - 1) / PART - begin / PART + 1;
         let stride = a.sharing * a.state_len();
         for (i, out) in out.chunks_exact_mut(a.head_dim).enumerate() {

@@ -70,8 +70,7 @@ impl Machine {
             // available where there is scratch for it.
             unsafe { attention.take(query, self.cut(a.q, row, &columns)) };
         }
-        let first = state.rows[rows.first].position as usize;
-        let positions = a.range(first).0..first + rows.rows;
+        let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
         for block in positions.start / BLOCK..=(positions.end - 1) / BLOCK {
             let base = block * BLOCK;
             let visible = self.visible(a, state, worker, rows, base, &positions);

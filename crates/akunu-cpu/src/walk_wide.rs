@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use akunu_program::program::Slice;
+use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
 use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
-use crate::kernels::rows::{Cap, Gate};
+use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
@@ -24,9 +25,15 @@ impl Attention {
     }
 
     /// The first position a row sees, and the one after the last.
-    pub(crate) fn range(&self, position: usize) -> (usize, usize) {
-        let end = position + 1;
-        (self.window.map_or(0, |w| end.saturating_sub(w)), end)
+    pub(crate) fn range(&self, row: Row) -> (usize, usize) {
+        let after = row.position as usize + 1;
+        (self.window.map_or(0, |w| after.saturating_sub(w)), row.sees(self.mask) as usize)
+    }
+
+    /// What some consecutive rows of one sequence see together.
+    pub(crate) fn positions(&self, rows: &[Row]) -> Range<usize> {
+        let begin = rows.first().map_or(0, |row| self.range(*row).0);
+        begin..rows.last().map_or(begin, |row| self.range(*row).1)
     }
 }
 
@@ -48,6 +55,7 @@ impl Machine {
             | Step::Norm { out, .. }
             | Step::Add { out, .. }
             | Step::Gate { out, .. }
+            | Step::Activate { out, .. }
             | Step::Cap { out, .. }
             | Step::Quantize { out, .. }
             | Step::Split { out, .. }
@@ -157,6 +165,11 @@ impl Machine {
                     };
                     self.isa.run(Gate { gate, up, activation, out });
                 }
+                Then::Activate(activation) => {
+                    // SAFETY: as above.
+                    let x = unsafe { self.cut(first.out, row, &columns) };
+                    self.isa.run(Activate { x, activation });
+                }
                 Then::Cap { scale, cap } => {
                     // SAFETY: as above.
                     let x = unsafe { self.cut(first.out, row, &columns) };
@@ -199,7 +212,7 @@ impl Machine {
                     }
                     Phase::Decode if state.redundant => {
                         let row = state.rows[block.first];
-                        let (begin, end) = a.range(row.position as usize);
+                        let (begin, end) = a.range(row);
                         for part in begin / PART..=(end - 1) / PART {
                             if !mine() {
                                 continue;
@@ -257,7 +270,7 @@ impl Machine {
         let visible: &mut [[u8; 2]] =
             unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
         for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
-            let (begin, end) = a.range(state.rows[rows.first + i].position as usize);
+            let (begin, end) = a.range(state.rows[rows.first + i]);
             let (begin, end) = (begin.max(positions.start), end.min(positions.end));
             let inside = |p: usize| p.saturating_sub(base).min(BLOCK) as u8;
             visible.fill([inside(begin), inside(end)]);
@@ -312,7 +325,7 @@ impl Machine {
         states: &mut [f32],
     ) {
         let block = RowBlock { first: row, rows: 1, phase: Phase::Decode };
-        let (begin, end) = a.range(state.rows[row].position as usize);
+        let (begin, end) = a.range(state.rows[row]);
         let positions = begin.max(part * PART)..end.min((part + 1) * PART);
         let queries = self.queries(a, state, worker, block, head);
         self.attend_blocks(a, state, worker, block, head, positions, queries, states);
@@ -320,7 +333,7 @@ impl Machine {
 
     /// The whole context of one decode row, by parts.
     fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) {
-        let (begin, end) = a.range(state.rows[row].position as usize);
+        let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
@@ -339,9 +352,7 @@ impl Machine {
     /// Some consecutive rows of a prompt.
     fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) {
         debug_assert!(block.rows <= ROWS_TOGETHER);
-        let first = state.rows[block.first].position as usize;
-        let (begin, _) = a.range(first);
-        let positions = begin..first + block.rows;
+        let positions = a.positions(&state.rows[block.first..block.first + block.rows]);
         let queries = self.queries(a, state, worker, block, head);
         let count = block.rows * a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.

@@ -271,7 +271,7 @@ impl<H: Host> GpuExecutable<H> {
                         return Err(Error::NoChoice { position: row.position });
                     }
                     if shape.advance {
-                        *row = Row { position: row.position + 1, token, ..*row };
+                        *row = row.next(token);
                         self.slots.set_token(*row);
                     }
                 }

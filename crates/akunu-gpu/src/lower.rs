@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use akunu_program::program::{
-    Activation, CacheLayer, Domain, Element, Expert, NormKind, Op, Part, Program, RopeId, Slice, ValueId,
+    Activation, CacheLayer, Domain, Element, Expert, Index, Mask, NormKind, Op, Part, Program, RopeId, Slice,
+    ValueId,
 };
 use akunu_program::{Error, KvType, Limits, Result};
 
@@ -283,7 +284,13 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
         at += 1;
         let next = program.body.get(at);
         let node = match *op {
-            Op::Embed { table, scale, out } => Node::Embed { table, scale, out },
+            Op::Embed { table, by: Index::Token, scale, out } => Node::Embed { table, scale, out },
+            Op::Embed { .. } | Op::Attend { mask: Mask::Full, .. } | Op::Activate { .. } => {
+                return Err(Error::Unsupported {
+                    what: "an encoder on a GPU".to_owned(),
+                    supported: "models that write text; --backend cpu runs encoders".to_owned(),
+                });
+            }
             Op::Norm { x, kind, eps, weight, bias, groups, out } => {
                 let norm = Norm { kind, eps, weight, bias, groups };
                 match next {
@@ -310,7 +317,7 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
             Op::RopeKv { q, k, v, rope, cache, out } => {
                 Node::Rotate { q, k, v, rope, cache, out, scratch: 0 }
             }
-            Op::Attend { q, cache, scale, cap, out } => {
+            Op::Attend { q, cache, scale, cap, out, mask: Mask::Causal } => {
                 Node::Attend { q, cache, scale, cap, out, scratch: 0 }
             }
             Op::Gate { gate, up, activation, out } => {

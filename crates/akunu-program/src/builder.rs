@@ -4,48 +4,29 @@ use std::collections::{HashMap, HashSet};
 
 use crate::arch::{Architecture, FeedForward, Layer, Names, expert_rows};
 use crate::program::{
-    CacheLayer, Domain, Element, Expert, GroupId, KvGroup, Op, Part, Program, Role, RopeId, Slice, Value,
-    ValueId, WeightId, WeightUse,
+    CacheLayer, Domain, Element, Expert, GroupId, Index, KvGroup, Mask, NormKind, Op, Part, Program, Role,
+    RopeId, Slice, Value, ValueId, WeightId, WeightUse,
 };
 use crate::{Error, Result, TensorSource};
 
-/// Builds the program of a model whose sequences will have up to `context` positions.
+/// Builds the program of a model whose sequences will have up to `context` positions, from token to logits.
 pub fn build(
     arch: &Architecture,
     names: &Names,
     tensors: &dyn TensorSource,
     context: usize,
 ) -> Result<Program> {
-    let mut b = Builder {
-        arch,
-        names,
-        tensors,
-        program: Program {
-            values: Vec::new(),
-            body: Vec::new(),
-            logits: ValueId(0),
-            groups: Vec::new(),
-            ropes: arch.ropes.iter().map(|rope| rope.table(context)).collect::<Result<_>>()?,
-            weights: Vec::new(),
-        },
-        known: HashMap::new(),
-    };
-    let table_name = names.global("token_embd.weight");
-    let vocab = tensors.find(&table_name).map_or(0, |t| t.rows());
-    let table = b.require(table_name, vocab, arch.hidden, Role { lookup: true, ..Role::default() })?;
-    let mut x = b.value(Domain::Tokens, arch.hidden);
-    b.push(Op::Embed { table, scale: arch.embedding_scale, out: x });
-    for (i, layer) in arch.layers.iter().enumerate() {
-        x = b.attention(i, layer, x)?;
-        x = b.feed_forward(i, layer, x)?;
+    if arch.mask != Mask::Causal {
+        let what = format!("writing text with the architecture \"{}\"", arch.family);
+        return Err(Error::Unsupported { what, supported: "embeddings (`akunu embed`)".into() });
     }
-    let last = b.value(Domain::Outputs, arch.hidden);
-    b.push(Op::Gather { x, out: last });
-    let last = b.norm(last, names.global("output_norm.weight"), 1)?;
+    let mut b = Builder::new(arch, names, tensors, context)?;
+    let last = b.hidden()?;
+    let vocab = b.program.token_count();
     // A model without an output matrix uses the embedding's.
-    let output = match b.find(names.global("output.weight"), vocab, arch.hidden, MULTIPLY)? {
+    let output = match b.find(names.global("output") + ".weight", vocab, arch.hidden, MULTIPLY)? {
         Some(output) => output,
-        None => b.require(names.global("token_embd.weight"), vocab, arch.hidden, MULTIPLY)?,
+        None => b.require(names.global("token_embd") + ".weight", vocab, arch.hidden, MULTIPLY)?,
     };
     let mut logits = b.linear(last, &[(output, None)])[0];
     if arch.logit_cap.is_some() {
@@ -54,6 +35,19 @@ pub fn build(
         logits = out;
     }
     b.program.logits = logits;
+    Ok(b.program)
+}
+
+/// Builds the program that ends where [`build`]'s turns to the vocabulary: with a row of `hidden` numbers for every output,
+/// which embeddings are made of.
+pub fn build_hidden(
+    arch: &Architecture,
+    names: &Names,
+    tensors: &dyn TensorSource,
+    context: usize,
+) -> Result<Program> {
+    let mut b = Builder::new(arch, names, tensors, context)?;
+    b.program.logits = b.hidden()?;
     Ok(b.program)
 }
 
@@ -77,6 +71,7 @@ pub fn refuse_extra<'n>(
 
 const MULTIPLY: Role = Role { lookup: false, multiply: true, vector: false };
 const VECTOR: Role = Role { lookup: false, multiply: false, vector: true };
+const LOOKUP: Role = Role { lookup: true, multiply: false, vector: false };
 
 struct Builder<'a> {
     arch: &'a Architecture,
@@ -87,7 +82,64 @@ struct Builder<'a> {
     known: HashMap<String, WeightId>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(
+        arch: &'a Architecture,
+        names: &'a Names,
+        tensors: &'a dyn TensorSource,
+        context: usize,
+    ) -> Result<Builder<'a>> {
+        let program = Program {
+            values: Vec::new(),
+            body: Vec::new(),
+            logits: ValueId(0),
+            groups: Vec::new(),
+            ropes: arch.ropes.iter().map(|rope| rope.table(context)).collect::<Result<_>>()?,
+            weights: Vec::new(),
+        };
+        Ok(Builder { arch, names, tensors, program, known: HashMap::new() })
+    }
+
+    /// All layers: the normalised hidden states of the outputs.
+    fn hidden(&mut self) -> Result<ValueId> {
+        let Architecture { hidden, norm_after, .. } = *self.arch;
+        let mut x = self.embedding()?;
+        for (i, layer) in self.arch.layers.iter().enumerate() {
+            x = self.attention(i, layer, x)?;
+            x = self.feed_forward(i, layer, x)?;
+        }
+        let last = self.value(Domain::Outputs, hidden);
+        self.push(Op::Gather { x, out: last });
+        if norm_after { Ok(last) } else { self.norm(last, self.names.global("output_norm"), 1) }
+    }
+
+    /// What each token begins with: its own row, and those of its position and segment where the model has such.
+    fn embedding(&mut self) -> Result<ValueId> {
+        let Architecture { embedding_scale, positions, context, .. } = *self.arch;
+        let name = self.names.global("token_embd") + ".weight";
+        let vocabulary = self.tensors.find(&name).map_or(0, |t| t.rows());
+        let mut x = self.lookup("token_embd", vocabulary, Index::Token, embedding_scale)?;
+        if let Some(before) = positions {
+            let position = self.lookup("position_embd", before + context, Index::Position(before), 1.0)?;
+            x = self.add(x, position);
+        }
+        let types = self.names.global("token_types") + ".weight";
+        if let Some(kinds) = self.tensors.find(&types).map(|t| t.rows()) {
+            let kind = self.lookup("token_types", kinds, Index::First, 1.0)?;
+            x = self.add(x, kind);
+        }
+        let norm = self.names.global("token_embd_norm");
+        if self.tensors.find(&format!("{norm}.weight")).is_some() { self.norm(x, norm, 1) } else { Ok(x) }
+    }
+
+    fn lookup(&mut self, name: &str, rows: usize, by: Index, scale: f32) -> Result<ValueId> {
+        let name = self.names.global(name) + ".weight";
+        let table = self.require(name, rows, self.arch.hidden, LOOKUP)?;
+        let out = self.value(Domain::Tokens, self.arch.hidden);
+        self.push(Op::Embed { table, by, scale, out });
+        Ok(out)
+    }
+
     fn value(&mut self, domain: Domain, width: usize) -> ValueId {
         self.program.values.push(Value { domain, width, element: Element::Number });
         ValueId(self.program.values.len() as u32 - 1)
@@ -135,8 +187,9 @@ impl Builder<'_> {
         rows: usize,
         cols: usize,
     ) -> Result<(Slice, Option<Slice>)> {
-        let weight = self.require(self.names.layer(layer, name, "weight"), rows, cols, MULTIPLY)?;
-        let bias = self.find(self.names.layer(layer, name, "bias"), 1, rows, VECTOR)?;
+        let name = self.names.layer(layer, name);
+        let weight = self.require(format!("{name}.weight"), rows, cols, MULTIPLY)?;
+        let bias = self.find(name + ".bias", 1, rows, VECTOR)?;
         Ok((weight, bias))
     }
 
@@ -151,20 +204,39 @@ impl Builder<'_> {
         outs
     }
 
-    /// Normalises `x`, each of `groups` equal parts on its own.
+    /// Normalises `x`, each of `groups` equal parts on its own, with the weight (and bias) of that name.
     fn norm(&mut self, x: ValueId, name: String, groups: usize) -> Result<ValueId> {
         let width = self.program.value(x).width / groups;
-        let weight = self.require(name, 1, width, VECTOR)?;
-        let out = self.like(x);
         let Architecture { norm: kind, norm_eps: eps, .. } = *self.arch;
-        self.push(Op::Norm { x, kind, eps, weight, bias: None, groups, out });
+        let weight = self.require(format!("{name}.weight"), 1, width, VECTOR)?;
+        let bias = match kind {
+            NormKind::Rms { .. } => None,
+            NormKind::Layer => self.find(name + ".bias", 1, width, VECTOR)?,
+        };
+        let out = self.like(x);
+        self.push(Op::Norm { x, kind, eps, weight, bias, groups, out });
         Ok(out)
     }
 
     /// Like [`Self::norm`] where the model has that norm; otherwise `x` itself.
     fn optional_norm(&mut self, layer: usize, name: &str, x: ValueId, groups: usize) -> Result<ValueId> {
-        let name = self.names.layer(layer, name, "weight");
-        if self.tensors.find(&name).is_some() { self.norm(x, name, groups) } else { Ok(x) }
+        let name = self.names.layer(layer, name);
+        if self.tensors.find(&format!("{name}.weight")).is_some() {
+            self.norm(x, name, groups)
+        } else {
+            Ok(x)
+        }
+    }
+
+    /// What a block reads: `x`, normalised unless the sum after the block will be.
+    fn before(&mut self, layer: usize, name: &str, x: ValueId) -> Result<ValueId> {
+        if self.arch.norm_after { Ok(x) } else { self.norm(x, self.names.layer(layer, name), 1) }
+    }
+
+    /// The residual stream after a block that gave `h`.
+    fn after(&mut self, layer: usize, name: &str, x: ValueId, h: ValueId) -> Result<ValueId> {
+        let sum = self.add(x, h);
+        if self.arch.norm_after { self.norm(sum, self.names.layer(layer, name), 1) } else { Ok(sum) }
     }
 
     fn add(&mut self, x: ValueId, y: ValueId) -> ValueId {
@@ -176,8 +248,8 @@ impl Builder<'_> {
     fn attention(&mut self, i: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
         let hidden = self.arch.hidden;
         let (q_width, kv_width) = (layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim);
-        let h = self.norm(x, self.names.layer(i, "attn_norm", "weight"), 1)?;
-        let fused = self.names.layer(i, "attn_qkv", "weight");
+        let h = self.before(i, "attn_norm", x)?;
+        let fused = self.names.layer(i, "attn_qkv") + ".weight";
         let parts = if self.tensors.find(&fused).is_some() {
             let (weight, bias) = self.matrix(i, "attn_qkv", q_width + 2 * kv_width, hidden)?;
             if bias.is_some() {
@@ -198,15 +270,15 @@ impl Builder<'_> {
         let k = self.optional_norm(i, "attn_k_norm", qkv[1], layer.kv_heads)?;
         let cache = self.cache_layer(layer);
         let rotated = self.like(q);
-        let rope = Some(RopeId(layer.rope as u32));
+        let rope = layer.rope.map(|rope| RopeId(rope as u32));
         self.push(Op::RopeKv { q, k, v: qkv[2], rope, cache, out: rotated });
         let mixed = self.like(q);
         let (scale, cap) = (layer.score_scale, layer.score_cap);
-        self.push(Op::Attend { q: rotated, cache, scale, cap, out: mixed });
+        self.push(Op::Attend { q: rotated, mask: self.arch.mask, cache, scale, cap, out: mixed });
         let output = self.matrix(i, "attn_output", hidden, q_width)?;
         let h = self.linear(mixed, &[output])[0];
         let h = self.optional_norm(i, "post_attention_norm", h, 1)?;
-        Ok(self.add(x, h))
+        self.after(i, "attn_output_norm", x, h)
     }
 
     /// The place of a layer's keys and values: a group for each kind of layer.
@@ -225,8 +297,9 @@ impl Builder<'_> {
     }
 
     fn feed_forward(&mut self, i: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
-        let h = self.norm(x, self.names.layer(i, "ffn_norm", "weight"), 1)?;
+        let h = self.before(i, "ffn_norm", x)?;
         let h = match layer.feed_forward {
+            FeedForward::Plain { inner } => self.plain(i, inner, h)?,
             FeedForward::Dense { inner } => self.dense(i, inner, h)?,
             FeedForward::Experts { count, chosen, inner, normalize } => {
                 let router = self.matrix(i, "ffn_gate_inp", count, self.arch.hidden)?;
@@ -246,12 +319,22 @@ impl Builder<'_> {
             }
         };
         let h = self.optional_norm(i, "post_ffw_norm", h, 1)?;
-        Ok(self.add(x, h))
+        self.after(i, "layer_output_norm", x, h)
+    }
+
+    fn plain(&mut self, i: usize, inner: usize, h: ValueId) -> Result<ValueId> {
+        let hidden = self.arch.hidden;
+        let up = self.matrix(i, "ffn_up", inner, hidden)?;
+        let x = self.linear(h, &[up])[0];
+        let out = self.like(x);
+        self.push(Op::Activate { x, activation: self.arch.activation, out });
+        let down = self.matrix(i, "ffn_down", hidden, inner)?;
+        Ok(self.linear(out, &[down])[0])
     }
 
     fn dense(&mut self, i: usize, inner: usize, h: ValueId) -> Result<ValueId> {
         let hidden = self.arch.hidden;
-        let gate = self.names.layer(i, "ffn_gate", "weight");
+        let gate = self.names.layer(i, "ffn_gate") + ".weight";
         let parts = if self.tensors.find(&gate).is_some() {
             [self.matrix(i, "ffn_gate", inner, hidden)?, self.matrix(i, "ffn_up", inner, hidden)?]
         } else {
@@ -271,7 +354,7 @@ impl Builder<'_> {
     fn experts(&mut self, i: usize, count: usize, inner: usize) -> Result<Vec<Expert>> {
         let hidden = self.arch.hidden;
         let mut expert = |name: &str, e: usize, rows: usize, cols: usize| {
-            let name = self.names.layer(i, name, "weight");
+            let name = self.names.layer(i, name) + ".weight";
             if name.contains('*') {
                 self.require(name.replace('*', &e.to_string()), rows, cols, MULTIPLY)
             } else {

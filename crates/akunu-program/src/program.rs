@@ -97,6 +97,26 @@ pub enum Activation {
     GeluErf,
 }
 
+/// Which row of a table a token looks up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// That of its number in the vocabulary.
+    Token,
+    /// That of its position, behind so many rows that no position has.
+    Position(usize),
+    /// The first, whatever the token: texts of one segment, to models that tell two apart.
+    First,
+}
+
+/// What a row attends to of its own sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// What was before it, and itself.
+    Causal,
+    /// Everything up to the end of its span. The span must be all of the sequence.
+    Full,
+}
+
 /// One layer of a KV group: where keys and values of that layer live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLayer {
@@ -120,10 +140,12 @@ pub struct Expert {
 /// One operation. Shapes are those of the values it names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `out = scale · table[token]`.
+    /// `out = scale · table[index]`.
     Embed {
-        /// `[vocabulary][hidden]`.
+        /// `[vocabulary][hidden]`, or one row for each position.
         table: Slice,
+        /// Which row.
+        by: Index,
         /// Gemma multiplies embeddings by √hidden.
         scale: f32,
         /// Tokens × hidden.
@@ -168,11 +190,12 @@ pub enum Op {
         /// The rotated queries, shaped as `q`.
         out: ValueId,
     },
-    /// Causal attention of each row over its own sequence's cache, up to and including its own position, and no further
-    /// back than the group's window.
+    /// Attention of each row over its own sequence's cache, as far as the mask and the group's window let it see.
     Attend {
         /// Tokens × (heads · `head_dim`), rotated.
         q: ValueId,
+        /// How far it sees.
+        mask: Mask,
         /// The keys and values.
         cache: CacheLayer,
         /// Multiplies the scores.
@@ -191,6 +214,15 @@ pub enum Op {
         /// Applied to `gate`.
         activation: Activation,
         /// The product.
+        out: ValueId,
+    },
+    /// `out = activation(x)`, element by element.
+    Activate {
+        /// The input.
+        x: ValueId,
+        /// Applied to it.
+        activation: Activation,
+        /// The output, shaped as `x`.
         out: ValueId,
     },
     /// `out = x + y`: the residual stream.
@@ -249,7 +281,11 @@ impl Op {
     pub fn reads(&self, mut f: impl FnMut(ValueId)) {
         match self {
             Op::Embed { .. } => {}
-            Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gather { x, .. } | Op::Cap { x, .. } => f(*x),
+            Op::Norm { x, .. }
+            | Op::Linear { x, .. }
+            | Op::Activate { x, .. }
+            | Op::Gather { x, .. }
+            | Op::Cap { x, .. } => f(*x),
             Op::RopeKv { q, k, v, .. } => [*q, *k, *v].into_iter().for_each(f),
             Op::Attend { q, .. } => f(*q),
             Op::Gate { gate, up, .. } => [*gate, *up].into_iter().for_each(f),
@@ -268,6 +304,7 @@ impl Op {
             | Op::RopeKv { out, .. }
             | Op::Attend { out, .. }
             | Op::Gate { out, .. }
+            | Op::Activate { out, .. }
             | Op::Add { out, .. }
             | Op::Route { out, .. }
             | Op::Experts { out, .. }
@@ -314,14 +351,14 @@ pub struct Role {
     pub vector: bool,
 }
 
-/// A model's computation from token to logits.
+/// A model's computation from token to logits, or to what an embedding is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// The values, in the order they are written.
     pub values: Vec<Value>,
     /// The operations, in order.
     pub body: Vec<Op>,
-    /// The value that holds the logits: Outputs × vocabulary.
+    /// The value that is asked for: logits, Outputs × vocabulary; Outputs × hidden in a program that embeds.
     pub logits: ValueId,
     /// The KV groups.
     pub groups: Vec<KvGroup>,
@@ -345,9 +382,12 @@ impl Program {
         })
     }
 
-    /// Tokens that can be fed: the rows of the smallest table they are looked up in.
+    /// Tokens that can be fed: the rows of the table they are looked up in.
     pub fn token_count(&self) -> usize {
-        let tables = self.weights.iter().filter(|w| w.role.lookup).map(|w| w.rows);
+        let tables = self.body.iter().filter_map(|op| match op {
+            Op::Embed { table, by: Index::Token, .. } => Some(table.rows),
+            _ => None,
+        });
         tables.min().unwrap_or_else(|| self.value(self.logits).width)
     }
 }

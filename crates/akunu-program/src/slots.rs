@@ -2,7 +2,7 @@
 //! backends that keep their slots on the host.
 
 use crate::backend::{BLOCK, Batch, BlockCopy, KeyShift, Limits, Phase, SlotEdit, SlotId, Work};
-use crate::program::{GroupId, KvGroup};
+use crate::program::{GroupId, Index, KvGroup, Mask};
 use crate::select::Sampling;
 use crate::{Error, Result};
 
@@ -16,10 +16,36 @@ pub struct Row {
     pub slot: SlotId,
     /// Its position in the sequence.
     pub position: u32,
+    /// The position after the last one of its span.
+    pub end: u32,
     /// The token fed.
     pub token: u32,
     /// Which kernels it may use.
     pub phase: Phase,
+}
+
+impl Row {
+    /// The position after the last one the row sees.
+    pub fn sees(&self, mask: Mask) -> u32 {
+        match mask {
+            Mask::Causal => self.position + 1,
+            Mask::Full => self.end,
+        }
+    }
+
+    /// The row of a table that it looks up.
+    pub fn index(&self, by: Index) -> usize {
+        match by {
+            Index::Token => self.token as usize,
+            Index::Position(before) => before + self.position as usize,
+            Index::First => 0,
+        }
+    }
+
+    /// The row that follows in a chain.
+    pub fn next(self, token: u32) -> Row {
+        Row { position: self.position + 1, end: self.end + 1, token, ..self }
+    }
 }
 
 /// One sequence.
@@ -114,7 +140,8 @@ impl Slots {
                 if token >= self.vocabulary {
                     return bad(format!("token {token} is not in the vocabulary of {}", self.vocabulary));
                 }
-                rows.push(Row { slot: span.slot, position, token, phase: span.phase });
+                let end = span.start + span.rows;
+                rows.push(Row { slot: span.slot, position, end, token, phase: span.phase });
             }
         }
         debug_assert_eq!(rows.len(), total);
@@ -253,7 +280,7 @@ mod tests {
         assert!(slots.prepare(&batch, Work::Step, &mut rows).is_err());
         let edit = SlotEdit::Blocks { slot: SlotId(1), group: GroupId(1), first: 0, blocks: &[1] };
         slots.prepare(&Batch { edits: &[edit], ..batch }, Work::Step, &mut rows).unwrap();
-        let row = |position, token| Row { slot: SlotId(1), position, token, phase: Phase::Decode };
+        let row = |position, token| Row { slot: SlotId(1), position, end: 128, token, phase: Phase::Decode };
         assert_eq!(rows, [row(126, 7), row(127, 9)]);
         assert_eq!(slots.slot(SlotId(1)).tokens[126..128], [7, 9]);
         assert_eq!(slots.block(SlotId(1), GroupId(0), 127), 1);

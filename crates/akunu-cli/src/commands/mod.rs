@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chat;
 pub mod complete;
 pub mod devices;
+pub mod embed;
 pub mod inspect;
 pub mod models;
 pub mod perplexity;

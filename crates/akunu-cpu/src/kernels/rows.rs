@@ -154,6 +154,38 @@ pub(crate) fn gate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::
     }
 }
 
+/// `x = activation(x)`.
+pub(crate) struct Activate<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) activation: Activation,
+}
+
+impl Kernel for Activate<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        match self.activation {
+            Activation::Silu => each::<S>(self.x, &Silu),
+            Activation::GeluTanh => each::<S>(self.x, &GeluTanh),
+            Activation::GeluErf => each::<S>(self.x, &GeluErf),
+        }
+    }
+}
+
+/// `x = f(x, 1)`, element by element.
+#[inline(always)]
+fn each<S: Simd>(x: &mut [f32], f: &impl Pairwise) {
+    let one = S::splat(1.0);
+    let (whole, rest) = x.as_chunks_mut::<LANES>();
+    for x in whole {
+        S::store(f.of::<S>(S::load(x), one), x);
+    }
+    if !rest.is_empty() {
+        let mut lanes = [0.0; LANES];
+        S::store(f.of::<S>(S::load(&padded(rest)), one), &mut lanes);
+        rest.copy_from_slice(&lanes[..rest.len()]);
+    }
+}
+
 struct Silu;
 
 impl Pairwise for Silu {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use akunu_format::{DType, Data, Tensor};
 use akunu_program::conformance::Runner;
 use akunu_program::program::{
-    Activation, CacheLayer, Domain, Element, GroupId, KvGroup, NormKind, Op, Part, Program, Role, RopeId,
-    Slice, Value, ValueId, WeightId, WeightUse,
+    Activation, CacheLayer, Domain, Element, GroupId, Index, KvGroup, Mask, NormKind, Op, Part, Program,
+    Role, RopeId, Slice, Value, ValueId, WeightId, WeightUse,
 };
 use akunu_program::rope::{RopeLayout, RopeTable};
 use akunu_program::{Backend, Phase, TensorSource, Work};
@@ -153,7 +153,7 @@ fn build(shape: &Shape, dtype: DType) -> Build {
     let role = Role { lookup: true, multiply: !untied, vector: false };
     let table = b.weight(vocabulary, hidden, role);
     let mut x = b.value(Domain::Tokens, hidden);
-    b.program.body.push(Op::Embed { table, scale: 1.0, out: x });
+    b.program.body.push(Op::Embed { table, by: Index::Token, scale: 1.0, out: x });
     for layer in 0..layers {
         let h = b.norm(x);
         let qkv = b.linear(h, &[heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]);
@@ -169,7 +169,7 @@ fn build(shape: &Shape, dtype: DType) -> Build {
         });
         let mixed = b.value(Domain::Tokens, heads * head_dim);
         let scale = 1.0 / (head_dim as f32).sqrt();
-        b.program.body.push(Op::Attend { q, cache, scale, cap: None, out: mixed });
+        b.program.body.push(Op::Attend { q, mask: Mask::Causal, cache, scale, cap: None, out: mixed });
         let o = b.linear(mixed, &[hidden])[0];
         x = b.add(x, o);
         let h = b.norm(x);

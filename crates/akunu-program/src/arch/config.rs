@@ -48,6 +48,10 @@ fn defaults(model_type: &str) -> Map<String, Value> {
             "rms_norm_eps": 1e-6, "max_position_embeddings": 131_072, "head_dim": 256, "num_attention_heads": 8,
             "num_key_value_heads": 4, "sliding_window": 4096, "query_pre_attn_scalar": 256, "rope_theta": 1e6,
         }),
+        "bert" | "roberta" | "xlm-roberta" | "camembert" => {
+            json!({ "layer_norm_eps": 1e-12, "max_position_embeddings": 512 })
+        }
+        "nomic_bert" => json!({ "layer_norm_eps": 1e-12, "max_position_embeddings": 2048 }),
         "phi3" => json!({ "rms_norm_eps": 1e-5, "max_position_embeddings": 4096 }),
         _ => Value::Null,
     };

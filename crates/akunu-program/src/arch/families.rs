@@ -1,13 +1,14 @@
 //! One constructor per model family.
 
-use crate::program::{Activation, NormKind};
+use crate::program::{Activation, Mask, NormKind};
 use crate::rope::{Rope, RopeLayout, Scaling};
 use crate::{Error, Result, TensorSource};
 
 use super::facts::Facts;
 use super::{Architecture, FeedForward, Layer};
 
-const FAMILIES: &str = "llama, mixtral, qwen2, qwen3, qwen3moe, gemma, gemma2, gemma3 and phi3";
+const FAMILIES: &str =
+    "llama, mixtral, qwen2, qwen3, qwen3moe, gemma, gemma2, gemma3, phi3, and to embed bert and nomic-bert";
 
 fn unknown(name: &str) -> Error {
     Error::Unsupported { what: format!("the architecture \"{name}\""), supported: FAMILIES.into() }
@@ -25,6 +26,8 @@ pub(super) fn from_model_type(model_type: &str) -> Result<&'static str> {
         "gemma2" => "gemma2",
         "gemma3" | "gemma3_text" => "gemma3",
         "phi3" => "phi3",
+        "bert" | "roberta" | "xlm-roberta" | "camembert" => "bert",
+        "nomic_bert" => "nomic-bert",
         other => return Err(unknown(other)),
     })
 }
@@ -41,6 +44,8 @@ pub(super) fn describe(family: &str, facts: &Facts<'_>, tensors: &dyn TensorSour
         "gemma2" => gemma2,
         "gemma3" => gemma3,
         "phi3" => phi3,
+        "bert" => bert,
+        "nomic-bert" => nomic_bert,
         other => return Err(unknown(other)),
     };
     describe(Plain::read(facts, tensors)?)
@@ -96,13 +101,16 @@ impl<'a> Plain<'a> {
                 kv_heads,
                 head_dim,
                 window: None,
-                rope: 0,
+                rope: Some(0),
                 score_scale: 1.0 / (head_dim as f32).sqrt(),
                 score_cap: None,
                 feed_forward,
             });
         }
-        let eps = facts.number("attention.layer_norm_rms_epsilon", "rms_norm_eps")?;
+        let eps = match facts.number("attention.layer_norm_rms_epsilon", "rms_norm_eps")? {
+            Some(eps) => Some(eps),
+            None => facts.number("attention.layer_norm_epsilon", "layer_norm_eps")?,
+        };
         let eps = eps.ok_or_else(|| missing(facts, "attention.layer_norm_rms_epsilon", "rms_norm_eps"))?;
         let mut arch = Architecture {
             family: "",
@@ -110,7 +118,10 @@ impl<'a> Plain<'a> {
             context: facts.need("context_length", "max_position_embeddings")?,
             layers,
             ropes: Vec::new(),
+            mask: Mask::Causal,
+            positions: None,
             norm: NormKind::Rms { offset: 0.0 },
+            norm_after: false,
             norm_eps: eps as f32,
             activation: Activation::Silu,
             embedding_scale: 1.0,
@@ -136,6 +147,24 @@ impl<'a> Plain<'a> {
         for (layer, windowed) in self.arch.layers.iter_mut().zip(windowed) {
             layer.window = windowed.then_some(window);
         }
+        Ok(())
+    }
+
+    /// What encoders have in common: every token sees all others, and layer norms after each block.
+    fn encoder(&mut self, usual: Activation) -> Result<()> {
+        self.arch.mask = Mask::Full;
+        self.arch.norm = NormKind::Layer;
+        self.arch.norm_after = true;
+        self.arch.activation = match self.facts.text("", "hidden_act")? {
+            None => usual,
+            Some("silu" | "swish") => Activation::Silu,
+            Some("gelu") => Activation::GeluErf,
+            Some("gelu_new" | "gelu_pytorch_tanh") => Activation::GeluTanh,
+            Some(other) => {
+                let what = format!("the activation \"{other}\"");
+                return Err(Error::Unsupported { what, supported: "silu, gelu and its tanh form".into() });
+            }
+        };
         Ok(())
     }
 
@@ -211,7 +240,7 @@ fn gemma3(mut plain: Plain<'_>) -> Result<Architecture> {
         Rope { theta: theta.unwrap_or(10_000.0), scaling: Scaling::None, ..plain.arch.ropes[0].clone() };
     plain.arch.ropes.push(local);
     for layer in plain.arch.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-        layer.rope = 1;
+        layer.rope = Some(1);
     }
     let logit_cap =
         plain.facts.number("final_logit_softcapping", "final_logit_softcapping")?.map(|c| c as f32);
@@ -221,6 +250,34 @@ fn gemma3(mut plain: Plain<'_>) -> Result<Architecture> {
 fn phi3(mut plain: Plain<'_>) -> Result<Architecture> {
     plain.window_everywhere()?;
     Ok(Architecture { family: "phi3", ..plain.arch })
+}
+
+/// BERT and RoBERTa: positions that are learned. RoBERTa counts them from the number after its padding token's; GGUF files
+/// leave the rows before out.
+fn bert(mut plain: Plain<'_>) -> Result<Architecture> {
+    let roberta = plain.facts.text("", "model_type")?.is_some_and(|name| name != "bert");
+    let before = if roberta { plain.facts.count("", "pad_token_id")?.unwrap_or(1) + 1 } else { 0 };
+    if let Some(kind) = plain.facts.text("", "position_embedding_type")?.filter(|&kind| kind != "absolute") {
+        let what = format!("positions of the type \"{kind}\"");
+        return Err(Error::Unsupported { what, supported: "\"absolute\"".into() });
+    }
+    plain.encoder(Activation::GeluErf)?;
+    plain.arch.positions = Some(before);
+    plain.arch.context = plain.arch.context.saturating_sub(before);
+    plain.arch.ropes.clear();
+    for layer in &mut plain.arch.layers {
+        layer.rope = None;
+        if let FeedForward::Dense { inner } = layer.feed_forward {
+            layer.feed_forward = FeedForward::Plain { inner };
+        }
+    }
+    Ok(Architecture { family: "bert", ..plain.arch })
+}
+
+/// Nomic's BERT: rotations, and gates in the feed-forward blocks.
+fn nomic_bert(mut plain: Plain<'_>) -> Result<Architecture> {
+    plain.encoder(Activation::Silu)?;
+    Ok(Architecture { family: "nomic-bert", ..plain.arch })
 }
 
 fn experts(facts: &Facts<'_>) -> Result<Option<FeedForward>> {

@@ -13,12 +13,12 @@ pub(crate) use names::expert_rows;
 
 use akunu_format::ModelFile;
 
-use crate::program::{Activation, NormKind};
+use crate::program::{Activation, Mask, NormKind};
 use crate::rope::Rope;
 use crate::{Error, Result};
 use facts::Facts;
 
-/// A decoder-only model.
+/// A transformer over tokens: a decoder, which generates text, or an encoder, which embeds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Architecture {
     /// The family's name, as GGUF spells it.
@@ -31,8 +31,14 @@ pub struct Architecture {
     pub layers: Vec<Layer>,
     /// The distinct rotations, which layers name by index.
     pub ropes: Vec<Rope>,
+    /// What tokens attend to: decoders to what was before, encoders to everything.
+    pub mask: Mask,
+    /// Rows before the first position's in the table of learned positions, where there is one.
+    pub positions: Option<usize>,
     /// The kind of every norm.
     pub norm: NormKind,
+    /// Whether the sum after each block is normalised, as BERT does, and not what goes into the block.
+    pub norm_after: bool,
     /// The epsilon of every norm.
     pub norm_eps: f32,
     /// The feed-forward blocks' non-linearity.
@@ -54,8 +60,8 @@ pub struct Layer {
     pub head_dim: usize,
     /// Positions a token sees, its own included; all when absent.
     pub window: Option<usize>,
-    /// Index into [`Architecture::ropes`].
-    pub rope: usize,
+    /// Index into [`Architecture::ropes`]; none where positions are learned.
+    pub rope: Option<usize>,
     /// Multiplies attention scores.
     pub score_scale: f32,
     /// Soft cap on attention scores.
@@ -64,15 +70,20 @@ pub struct Layer {
     pub feed_forward: FeedForward,
 }
 
-/// The feed-forward part of a layer, always gated.
+/// The feed-forward part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForward {
-    /// One network.
+    /// Two products with the activation between them.
+    Plain {
+        /// Its inner width.
+        inner: usize,
+    },
+    /// One gated network.
     Dense {
         /// Its inner width.
         inner: usize,
     },
-    /// A mixture of experts.
+    /// A mixture of gated experts.
     Experts {
         /// How many there are.
         count: usize,

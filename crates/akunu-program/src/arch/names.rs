@@ -3,36 +3,94 @@
 use crate::program::Slice;
 use crate::{Error, Result, TensorSource};
 
-/// Turns akunu's (GGUF's) tensor names into those of the file at hand.
+/// Turns akunu's (GGUF's) tensor names into those of the file at hand. Names are stems, to which `.weight` or `.bias`
+/// is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The part before `layers.` in a Hugging Face checkpoint; `None` for GGUF.
-    prefix: Option<&'static str>,
+    /// How a checkpoint words them, and what stands before its words; `None` for GGUF.
+    checkpoint: Option<(&'static Wording, &'static str)>,
     family: &'static str,
 }
 
-/// Where Hugging Face checkpoints keep the decoder: alone, or beside a vision tower.
-const PREFIXES: [&str; 3] = ["model.", "language_model.model.", "model.language_model."];
+/// What the checkpoints of some families call their tensors.
+#[derive(Debug, PartialEq, Eq)]
+struct Wording {
+    /// What may stand before every name: nothing, or the part of a larger model that this one is.
+    prefixes: &'static [&'static str],
+    /// Tensors of the whole model, ours and theirs; the first is in every file.
+    globals: &'static [(&'static str, &'static str)],
+    /// What the number of a layer follows.
+    layers: &'static str,
+    /// Tensors of a layer, ours and theirs.
+    layer: &'static [(&'static str, &'static str)],
+}
 
-/// Names within a layer, alike in all families.
-const LAYER: [(&str, &str); 16] = [
-    ("attn_norm", "input_layernorm"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_qkv", "self_attn.qkv_proj"),
-    ("attn_q_norm", "self_attn.q_norm"),
-    ("attn_k_norm", "self_attn.k_norm"),
-    ("attn_output", "self_attn.o_proj"),
-    ("ffn_norm", "post_attention_layernorm"),
-    ("ffn_gate", "mlp.gate_proj"),
-    ("ffn_up", "mlp.up_proj"),
-    ("ffn_down", "mlp.down_proj"),
-    ("ffn_gate_inp", "mlp.gate"),
-    ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
-    ("ffn_up_exps", "mlp.experts.*.up_proj"),
-    ("ffn_down_exps", "mlp.experts.*.down_proj"),
-];
+/// Decoders, alone or beside a vision tower.
+const DECODER: Wording = Wording {
+    prefixes: &["model.", "language_model.model.", "model.language_model.", ""],
+    globals: &[("token_embd", "embed_tokens"), ("output_norm", "norm")],
+    layers: "layers.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_qkv", "self_attn.qkv_proj"),
+        ("attn_q_norm", "self_attn.q_norm"),
+        ("attn_k_norm", "self_attn.k_norm"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+        ("ffn_gate_inp", "mlp.gate"),
+        ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
+        ("ffn_up_exps", "mlp.experts.*.up_proj"),
+        ("ffn_down_exps", "mlp.experts.*.down_proj"),
+    ],
+};
+
+/// BERT and RoBERTa, alone or under a head of some task.
+const BERT: Wording = Wording {
+    prefixes: &["", "bert.", "roberta."],
+    globals: &[
+        ("token_embd", "embeddings.word_embeddings"),
+        ("position_embd", "embeddings.position_embeddings"),
+        ("token_types", "embeddings.token_type_embeddings"),
+        ("token_embd_norm", "embeddings.LayerNorm"),
+    ],
+    layers: "encoder.layer.",
+    layer: &[
+        ("attn_q", "attention.self.query"),
+        ("attn_k", "attention.self.key"),
+        ("attn_v", "attention.self.value"),
+        ("attn_output", "attention.output.dense"),
+        ("attn_output_norm", "attention.output.LayerNorm"),
+        ("ffn_up", "intermediate.dense"),
+        ("ffn_down", "output.dense"),
+        ("layer_output_norm", "output.LayerNorm"),
+    ],
+};
+
+/// Nomic's BERT with rotations and gates.
+const NOMIC: Wording = Wording {
+    prefixes: &[""],
+    globals: &[
+        ("token_embd", "embeddings.word_embeddings"),
+        ("token_types", "embeddings.token_type_embeddings"),
+        ("token_embd_norm", "emb_ln"),
+    ],
+    layers: "encoder.layers.",
+    layer: &[
+        ("attn_qkv", "attn.Wqkv"),
+        ("attn_output", "attn.out_proj"),
+        ("attn_output_norm", "norm1"),
+        ("ffn_up", "mlp.fc11"),
+        ("ffn_gate", "mlp.fc12"),
+        ("ffn_down", "mlp.fc2"),
+        ("layer_output_norm", "norm2"),
+    ],
+};
 
 /// What single families call otherwise.
 const EXCEPTIONS: [(&str, &str, &str); 11] = [
@@ -52,52 +110,58 @@ const EXCEPTIONS: [(&str, &str, &str); 11] = [
 impl Names {
     /// GGUF's own names.
     pub(super) fn gguf() -> Names {
-        Names { prefix: None, family: "" }
+        Names { checkpoint: None, family: "" }
     }
 
     /// The names in a Hugging Face checkpoint of that family.
     pub(super) fn hugging_face(family: &'static str, tensors: &dyn TensorSource) -> Result<Names> {
-        let embedding = |prefix: &&str| tensors.find(&format!("{prefix}embed_tokens.weight")).is_some();
-        let prefix = PREFIXES.into_iter().find(embedding).ok_or_else(|| Error::MissingTensor {
-            name: "model.embed_tokens.weight".into(),
+        let wording = match family {
+            "bert" => &BERT,
+            "nomic-bert" => &NOMIC,
+            _ => &DECODER,
+        };
+        let table = wording.globals[0].1;
+        let known = |prefix: &&str| tensors.find(&format!("{prefix}{table}.weight")).is_some();
+        let prefix = wording.prefixes.iter().copied().find(known).ok_or_else(|| Error::MissingTensor {
+            name: format!("{}{table}.weight", wording.prefixes[0]),
             family: family.into(),
         })?;
-        Ok(Names { prefix: Some(prefix), family })
+        Ok(Names { checkpoint: Some((wording, prefix)), family })
     }
 
-    /// The file's name for a tensor of the whole model (`token_embd.weight`).
+    /// The file's name for a tensor of the whole model (`token_embd`).
     pub fn global(&self, name: &str) -> String {
-        let Some(prefix) = self.prefix else { return name.to_owned() };
-        match name {
-            "token_embd.weight" => format!("{prefix}embed_tokens.weight"),
-            "output_norm.weight" => format!("{prefix}norm.weight"),
-            "output.weight" => {
-                let outer = prefix.strip_suffix("model.").unwrap_or_default();
-                format!("{outer}lm_head.weight")
-            }
-            other => other.to_owned(),
+        let Some((wording, prefix)) = self.checkpoint else { return name.to_owned() };
+        if name == "output" {
+            let outer = prefix.strip_suffix("model.").unwrap_or_default();
+            return format!("{outer}lm_head");
         }
+        let theirs =
+            wording.globals.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs);
+        format!("{prefix}{theirs}")
     }
 
-    /// The file's name for a tensor of one layer (`attn_q`, `weight`). The name of an expert's tensor in a Hugging Face
+    /// The file's name for a tensor of one layer (`attn_q`). The name of an expert's tensor in a Hugging Face
     /// checkpoint has `*` where the expert's number belongs.
-    pub fn layer(&self, layer: usize, name: &str, kind: &str) -> String {
-        let Some(prefix) = self.prefix else { return format!("blk.{layer}.{name}.{kind}") };
+    pub fn layer(&self, layer: usize, name: &str) -> String {
+        let Some((wording, prefix)) = self.checkpoint else { return format!("blk.{layer}.{name}") };
         let exception = EXCEPTIONS.iter().find(|(family, ours, _)| *family == self.family && *ours == name);
         let theirs = exception
             .map(|(_, _, theirs)| *theirs)
-            .or_else(|| LAYER.iter().find(|(ours, _)| *ours == name).map(|(_, theirs)| *theirs))
+            .or_else(|| wording.layer.iter().find(|(ours, _)| *ours == name).map(|(_, theirs)| *theirs))
             .unwrap_or(name);
-        format!("{prefix}layers.{layer}.{theirs}.{kind}")
+        format!("{prefix}{}{layer}.{theirs}", wording.layers)
     }
 
     /// Whether a tensor of that name in the file belongs to the model and must be used: in GGUF all but what rotations are
     /// described by, in a checkpoint (which may hold other models beside) those of the layers.
     pub fn must_be_used(&self, name: &str) -> bool {
         let derived = name.ends_with("rotary_emb.inv_freq") || name.contains("attn_rot_embd");
-        let ours = match self.prefix {
+        let ours = match self.checkpoint {
             None => !name.starts_with("rope_f"),
-            Some(prefix) => name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("layers.")),
+            Some((wording, prefix)) => {
+                name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(wording.layers))
+            }
         };
         ours && !derived
     }

@@ -1,6 +1,6 @@
 //! RopeKv and Attend: heads, windows, caps, contexts of several blocks, sequences side by side.
 
-use crate::program::{CacheLayer, GroupId, KvGroup, Op, Part, RopeId};
+use crate::program::{CacheLayer, GroupId, KvGroup, Mask, Op, Part, RopeId};
 use crate::rope::{RopeLayout, RopeTable};
 use crate::{BLOCK, Backend, KvType};
 
@@ -23,13 +23,25 @@ struct Shape {
     window: Option<usize>,
     cap: Option<f32>,
     rope: Option<(RopeLayout, usize)>,
+    mask: Mask,
+}
+
+const PLAIN: Shape =
+    Shape { heads: 4, kv_heads: 2, head_dim: 64, window: None, cap: None, rope: None, mask: Mask::Causal };
+const INTERLEAVED: Option<(RopeLayout, usize)> = Some((RopeLayout::Interleaved, 64));
+
+pub(super) fn check_encoders(backend: &dyn Backend) -> Vec<Outcome> {
+    let full = Shape { mask: Mask::Full, ..PLAIN };
+    [Shape { heads: 12, kv_heads: 12, head_dim: 32, ..full }, Shape { rope: INTERLEAVED, ..full }]
+        .iter()
+        .map(|shape| attention(backend, shape, KvType::F16))
+        .collect()
 }
 
 pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
-    let plain = Shape { heads: 4, kv_heads: 2, head_dim: 64, window: None, cap: None, rope: None };
-    let interleaved = Some((RopeLayout::Interleaved, 64));
+    let plain = PLAIN;
     [
-        Shape { rope: interleaved, ..plain },
+        Shape { rope: INTERLEAVED, ..plain },
         Shape { heads: 9, kv_heads: 3, rope: Some((RopeLayout::SplitHalf, 64)), ..plain },
         Shape { heads: 7, kv_heads: 1, head_dim: 128, rope: Some((RopeLayout::SplitHalf, 96)), ..plain },
         Shape { heads: 2, kv_heads: 2, head_dim: 80, ..plain },
@@ -50,7 +62,7 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
 }
 
 fn attention(backend: &dyn Backend, shape: &Shape, kind: KvType) -> Outcome {
-    let &Shape { heads, kv_heads, head_dim, window, cap, rope } = shape;
+    let &Shape { heads, kv_heads, head_dim, window, cap, rope, mask } = shape;
     let width = 64;
     let mut sketch = Sketch::new(&numbers(11, 97 * width), width);
     sketch.kv = kind;
@@ -83,7 +95,7 @@ fn attention(backend: &dyn Backend, shape: &Shape, kind: KvType) -> Outcome {
         let rope = rope.map(|_| RopeId(0));
         sketch.push(Op::RopeKv { q, k, v, rope, cache, out: rotated });
         mixed = sketch.value(widths[0]);
-        sketch.push(Op::Attend { q: rotated, cache, scale: 0.125, cap, out: mixed });
+        sketch.push(Op::Attend { q: rotated, mask, cache, scale: 0.125, cap, out: mixed });
     }
     let sketch = sketch.finish(mixed);
     let tokens: Vec<u32> = (0..400).map(|i| (i * 31 + i / 7) % 97).collect();
@@ -105,7 +117,7 @@ fn attention(backend: &dyn Backend, shape: &Shape, kind: KvType) -> Outcome {
     let rope =
         rope.map_or("no rotation".to_owned(), |(layout, dims)| format!("{layout:?} rotation of {dims}"));
     let case = format!(
-        "Attend, {heads} heads over {kv_heads} of {head_dim}, window {window:?}, cap {cap:?}, {rope}, {kind} cache"
+        "Attend, {mask:?}, {heads} heads over {kv_heads} of {head_dim}, window {window:?}, cap {cap:?}, {rope}, {kind} cache"
     );
     Outcome { case, worst }
 }

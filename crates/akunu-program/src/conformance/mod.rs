@@ -27,7 +27,7 @@ pub use tensors::{Tensors, numbers};
 
 use std::fmt;
 
-use crate::program::{Domain, Element, Op, Program, Role, Slice, Value, ValueId, WeightId, WeightUse};
+use crate::program::{Domain, Element, Index, Op, Program, Role, Slice, Value, ValueId, WeightId, WeightUse};
 use crate::reference::Reference;
 use crate::{Backend, KvType, Work};
 
@@ -64,6 +64,10 @@ pub fn run(backend: &dyn Backend) -> Vec<Outcome> {
     outcomes.extend(shift::check(backend));
     outcomes.extend(feed_forward::check(backend));
     outcomes.extend(select::check(backend));
+    if backend.runs_encoders() {
+        outcomes.extend(rows::check_encoders(backend));
+        outcomes.extend(attention::check_encoders(backend));
+    }
     outcomes
 }
 
@@ -92,7 +96,7 @@ impl Sketch {
         sketch.tensors.floats("table", table.len() / width, width, table);
         let table = sketch.weight("table", table.len() / width, width, role);
         sketch.x = sketch.value(width);
-        sketch.program.body.push(Op::Embed { table, scale: 1.0, out: sketch.x });
+        sketch.program.body.push(Op::Embed { table, by: Index::Token, scale: 1.0, out: sketch.x });
         sketch
     }
 

@@ -2,7 +2,7 @@
 
 use akunu_format::{DType, SUPER_BLOCK, Support};
 
-use crate::program::{Op, Part, Role, Slice};
+use crate::program::{Index, Op, Part, Role, Slice};
 use crate::{Backend, TensorSource};
 
 use super::tensors::{blocks, numbers};
@@ -116,7 +116,7 @@ fn lookup(backend: &dyn Backend, dtype: DType) -> Outcome {
     let table = sketch.weight("rows", rows, cols, Role { lookup: true, ..Role::default() });
     sketch.program.weights.remove(0);
     let table = Slice { weight: crate::program::WeightId(table.weight.0 - 1), ..table };
-    sketch.program.body[0] = Op::Embed { table, scale: 0.5, out: sketch.x };
+    sketch.program.body[0] = Op::Embed { table, by: Index::Token, scale: 0.5, out: sketch.x };
     let x = sketch.x;
     let sketch = sketch.finish(x);
     let tokens: Vec<u32> = (0..rows as u32).collect();

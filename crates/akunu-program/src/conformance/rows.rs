@@ -1,6 +1,6 @@
-//! Norm, Add, Gate, Cap, and batches without rows.
+//! Embed, Norm, Add, Gate, Activate, Cap, and batches without rows.
 
-use crate::program::{Activation, NormKind, Op};
+use crate::program::{Activation, Index, NormKind, Op};
 use crate::{Backend, Batch, Work};
 
 use super::tensors::numbers;
@@ -10,7 +10,7 @@ const WIDTHS: [usize; 5] = [64, 100, 512, 896, 4096];
 
 /// Rows of every kind a row-wise operation may meet.
 fn inputs(width: usize) -> Vec<f32> {
-    let mut x = numbers(9, 9 * width);
+    let mut x = numbers(9, 11 * width);
     x[..width].fill(0.0);
     x[width..2 * width].fill(3.0);
     x[2 * width..3 * width].iter_mut().for_each(|v| *v *= 65504.0);
@@ -45,6 +45,24 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
         outcomes.push(row_op(backend, "Add", width, |sketch, out| Op::Add { x: sketch.x, y: sketch.x, out }));
     }
     outcomes.push(no_rows(backend));
+    outcomes
+}
+
+pub(super) fn check_encoders(backend: &dyn Backend) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for activation in [Activation::Silu, Activation::GeluTanh, Activation::GeluErf] {
+        for width in WIDTHS {
+            outcomes.push(row_op(backend, &format!("Activate, {activation:?}"), width, |sketch, out| {
+                Op::Activate { x: sketch.x, activation, out }
+            }));
+        }
+    }
+    for by in [Index::Position(2), Index::First] {
+        outcomes.push(row_op(backend, &format!("Embed, {by:?}"), 64, |sketch, out| {
+            let Op::Embed { table, .. } = sketch.program.body[0] else { unreachable!("a sketch begins so") };
+            Op::Embed { table, by, scale: 1.0, out }
+        }));
+    }
     outcomes
 }
 

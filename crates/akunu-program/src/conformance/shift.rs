@@ -2,7 +2,7 @@
 //! follows sees what it would see had the dropped tokens never been there. That is exactly so where keys and values depend on
 //! their own token alone, as in a first layer; here all layers are such.
 
-use crate::program::{CacheLayer, GroupId, KvGroup, Op, Part, RopeId};
+use crate::program::{CacheLayer, GroupId, KvGroup, Mask, Op, Part, RopeId};
 use crate::reference::Reference;
 use crate::rope::{RopeLayout, RopeTable};
 use crate::{BLOCK, Backend, Batch, KeyShift, KvType, Result, SlotEdit, SlotId, Work};
@@ -79,7 +79,7 @@ fn sketch(layout: RopeLayout, dims: usize, window: Option<usize>) -> Sketch {
         let rotated = sketch.value(widths[0]);
         sketch.push(Op::RopeKv { q, k, v, rope: Some(RopeId(layer as u32)), cache, out: rotated });
         let out = sketch.value(widths[0]);
-        sketch.push(Op::Attend { q: rotated, cache, scale: 0.125, cap: None, out });
+        sketch.push(Op::Attend { q: rotated, mask: Mask::Causal, cache, scale: 0.125, cap: None, out });
         found.push(out);
     }
     let out = sketch.value(heads * head_dim);

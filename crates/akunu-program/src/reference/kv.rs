@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{BLOCK, BlockCopy, KeyShift, KvStore, SlotId};
-use crate::program::{CacheLayer, KvGroup, Program};
+use crate::program::{CacheLayer, KvGroup, Mask, Program};
 use crate::slots::{Row, Slots};
 use crate::{Error, KvType, Result, round_to_q8};
 
@@ -90,9 +90,9 @@ impl ReferenceKv {
         self.groups.iter().map(|g| &g.shape).eq(groups)
     }
 
-    pub(super) fn layer(&self, cache: CacheLayer, scale: f32, cap: Option<f32>) -> Attention<'_> {
+    pub(super) fn layer(&self, cache: CacheLayer, mask: Mask, scale: f32, cap: Option<f32>) -> Attention<'_> {
         let group = &self.groups[cache.group.0 as usize];
-        Attention { group, data: group.lock(), cache, scale, cap }
+        Attention { group, data: group.lock(), cache, mask, scale, cap }
     }
 }
 
@@ -126,6 +126,7 @@ pub(super) struct Attention<'a> {
     group: &'a Group,
     data: MutexGuard<'a, Vec<f32>>,
     cache: CacheLayer,
+    mask: Mask,
     scale: f32,
     cap: Option<f32>,
 }
@@ -137,8 +138,8 @@ impl Attention<'_> {
         let heads_per_kv = width / head_dim / kv_heads;
         let mut out = Vec::with_capacity(q.len());
         for (q, row) in q.chunks_exact(width).zip(rows) {
-            let end = row.position as usize + 1;
-            let begin = window.map_or(0, |w| end.saturating_sub(w));
+            let end = row.sees(self.mask) as usize;
+            let begin = window.map_or(0, |w| (row.position as usize + 1).saturating_sub(w));
             let places: Vec<At> =
                 (begin..end).map(|p| self.group.at(self.cache, row.slot, p, slots)).collect();
             for (head, q) in q.chunks_exact(head_dim).enumerate() {

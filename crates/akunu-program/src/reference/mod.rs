@@ -129,7 +129,7 @@ impl Executable for ReferenceExecutable {
                     let first = out.tokens.len();
                     self.select(&rows, batch, &mut out.tokens)?;
                     for (row, &token) in rows.iter_mut().zip(&out.tokens[first..]) {
-                        *row = Row { position: row.position + 1, token, ..*row };
+                        *row = row.next(token);
                         self.slots.set_token(*row);
                     }
                 }
@@ -196,8 +196,8 @@ impl ReferenceExecutable {
 
     fn execute(&mut self, op: &Op, rows: &[Row], outputs: &[u32]) {
         match op {
-            Op::Embed { table, scale, out } => {
-                let value = ops::embed(self.weights.rows(*table), self.width(*out), *scale, rows);
+            Op::Embed { table, by, scale, out } => {
+                let value = ops::embed(self.weights.rows(*table), self.width(*out), *by, *scale, rows);
                 self.write(*out, value);
             }
             Op::Norm { x, kind, eps, weight, bias, groups, out } => {
@@ -228,14 +228,18 @@ impl ReferenceExecutable {
                 self.kv.write(*cache, &key, self.read(*v), rows, &self.slots);
                 self.write(*out, query);
             }
-            Op::Attend { q, cache, scale, cap, out } => {
-                let attention = self.kv.layer(*cache, *scale, *cap);
+            Op::Attend { q, mask, cache, scale, cap, out } => {
+                let attention = self.kv.layer(*cache, *mask, *scale, *cap);
                 let value = attention.attend(self.read(*q), self.width(*q), rows, &self.slots);
                 drop(attention);
                 self.write(*out, value);
             }
             Op::Gate { gate, up, activation, out } => {
                 let value = ops::gate(self.read(*gate), self.read(*up), *activation);
+                self.write(*out, value);
+            }
+            Op::Activate { x, activation, out } => {
+                let value = self.read(*x).iter().map(|x| ops::activate(*x, *activation)).collect();
                 self.write(*out, value);
             }
             Op::Add { x, y, out } => {

@@ -1,12 +1,12 @@
 //! The arithmetic of each operation that does not touch the cache.
 
-use crate::program::{Activation, NormKind};
+use crate::program::{Activation, Index, NormKind};
 use crate::rope::{RopeLayout, RopeTable};
 use crate::slots::Row;
 
 /// Looks up one row of the table per token.
-pub(super) fn embed(table: &[f32], width: usize, scale: f32, rows: &[Row]) -> Vec<f32> {
-    rows.iter().flat_map(|row| &table[row.token as usize * width..][..width]).map(|x| scale * x).collect()
+pub(super) fn embed(table: &[f32], width: usize, by: Index, scale: f32, rows: &[Row]) -> Vec<f32> {
+    rows.iter().flat_map(|row| &table[row.index(by) * width..][..width]).map(|x| scale * x).collect()
 }
 
 /// Normalises every `width` consecutive elements.
@@ -83,7 +83,7 @@ pub(super) fn gate(gate: &[f32], up: &[f32], activation: Activation) -> Vec<f32>
     gate.iter().zip(up).map(|(g, u)| activate(*g, activation) * u).collect()
 }
 
-fn activate(x: f32, activation: Activation) -> f32 {
+pub(super) fn activate(x: f32, activation: Activation) -> f32 {
     let x = f64::from(x);
     let y = match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),

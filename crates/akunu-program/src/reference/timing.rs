@@ -58,11 +58,11 @@ impl ReferenceExecutable {
                 };
                 sum(parts.iter().map(|part| self.product(part.weight, count)))
             }
-            Op::Attend { q, cache, .. } => {
+            Op::Attend { q, mask, cache, .. } => {
                 let group = &self.program.groups[cache.group.0 as usize];
                 let heads = self.width(*q) / group.head_dim;
                 sum(rows.iter().map(|row| {
-                    let seen = (row.position as usize + 1).min(group.window.unwrap_or(usize::MAX));
+                    let seen = (row.sees(*mask) as usize).min(group.window.unwrap_or(usize::MAX));
                     Cost::attention(seen, heads, group.head_dim, 2 * 4 * group.kv_heads * group.head_dim)
                 }))
             }
@@ -90,6 +90,7 @@ fn kind(op: &Op) -> &'static str {
         Op::RopeKv { .. } => "rotate",
         Op::Attend { .. } => "attend",
         Op::Gate { .. } => "gate",
+        Op::Activate { .. } => "activate",
         Op::Add { .. } => "add",
         Op::Route { .. } => "route",
         Op::Experts { .. } => "experts",

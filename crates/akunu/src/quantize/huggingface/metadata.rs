@@ -85,7 +85,9 @@ fn same<T: PartialEq>(
 
 fn write_feed_forward(feed_forward: FeedForward, keys: &mut Keys<'_>) -> Result<()> {
     match feed_forward {
-        FeedForward::Dense { inner } => keys.number("feed_forward_length", inner),
+        FeedForward::Plain { inner } | FeedForward::Dense { inner } => {
+            keys.number("feed_forward_length", inner)
+        }
         FeedForward::Experts { count, chosen, inner, normalize } => {
             keys.number("feed_forward_length", inner)?;
             keys.number("expert_count", count)?;

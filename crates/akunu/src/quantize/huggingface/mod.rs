@@ -10,14 +10,22 @@ use akunu_format::ModelFile;
 use akunu_format::checkpoint::Checkpoint;
 use akunu_format::gguf::Writer;
 use akunu_program::arch::{Architecture, FeedForward};
+use akunu_program::program::Mask;
 
 use super::plan::Facts;
 use super::{Input, Source};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Reads a checkpoint of a family that akunu runs. `file` is the same checkpoint.
 pub(super) fn read<'a>(file: &'a ModelFile, checkpoint: &'a Checkpoint) -> Result<Input<'a>> {
     let (architecture, names) = Architecture::of(file)?;
+    if architecture.mask != Mask::Causal {
+        return Err(Error::Program(akunu_program::Error::Unsupported {
+            what: format!("converting a checkpoint of the architecture \"{}\"", architecture.family),
+            supported: "checkpoints of models that write text; `akunu embed` reads this one as it is"
+                .to_owned(),
+        }));
+    }
     let tensors::Found { sources, mut notes } = tensors::find(checkpoint, &architecture, &names)?;
     let mut header = Writer::new();
     metadata::write(checkpoint, &architecture, &mut header)?;

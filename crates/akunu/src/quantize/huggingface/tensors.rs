@@ -20,7 +20,7 @@ use super::super::source::{Source, Values, interleaved_from};
 use crate::{Error, Result};
 
 /// Tensors of the whole model.
-const GLOBAL: [&str; 3] = ["token_embd.weight", "output_norm.weight", "output.weight"];
+const GLOBAL: [&str; 3] = ["token_embd", "output_norm", "output"];
 
 /// Parts of a layer that have a weight and may have a bias.
 const PARTS: [&str; 15] = [
@@ -72,17 +72,18 @@ pub(super) fn find<'a>(
 ) -> Result<Found<'a>> {
     let mut finder = Finder { checkpoint, architecture, taken: HashSet::new(), sources: Vec::new() };
     for name in GLOBAL {
-        finder.take(&names.global(name), name, "")?;
+        finder.take(&(names.global(name) + ".weight"), &format!("{name}.weight"), "")?;
     }
     for (layer, described) in architecture.layers.iter().enumerate() {
         for part in PARTS {
             for kind in ["weight", "bias"] {
-                finder.take(&names.layer(layer, part, kind), &format!("blk.{layer}.{part}.{kind}"), part)?;
+                let theirs = format!("{}.{kind}", names.layer(layer, part));
+                finder.take(&theirs, &format!("blk.{layer}.{part}.{kind}"), part)?;
             }
         }
         if let FeedForward::Experts { count, .. } = described.feed_forward {
             for part in EXPERT_PARTS {
-                finder.take_experts(&names.layer(layer, part, "weight"), count, layer, part)?;
+                finder.take_experts(&(names.layer(layer, part) + ".weight"), count, layer, part)?;
             }
         }
     }

@@ -36,6 +36,8 @@ const REAL_DATE: &str = concat!(
     "^(?:[0-9]{4}-(?:0[13-9]|1[0-2])|[0-9]{4}-02-(?:0[1-9]|1[0-9]|2[0-8])",
     "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 );
+/// Which minutes have a 61st second, no grammar knows.
+const NO_LEAP_SECOND: &str = "^[^:]*:[0-9]{2}:[0-5]";
 const SOME_YEAR: &str = "^(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-";
 
 /// Keywords that hold one schema.
@@ -120,7 +122,7 @@ impl Walk<'_> {
             };
             prepared.insert(keyword.clone(), value);
         }
-        real_dates(&mut prepared);
+        real_times(&mut prepared);
         Ok(Value::Object(prepared))
     }
 
@@ -190,13 +192,16 @@ impl Walk<'_> {
     }
 }
 
-/// Holds dates to days that exist.
-fn real_dates(fields: &mut Map<String, Value>) {
-    if matches!(fields.get("format").and_then(Value::as_str), Some("date" | "date-time")) {
-        let real = [json!({"pattern": REAL_DATE}), json!({"pattern": SOME_YEAR})];
-        if let Value::Array(all) = fields.entry("allOf").or_insert_with(|| json!([])) {
-            all.extend(real);
-        }
+/// Holds dates and times to those that exist.
+fn real_times(fields: &mut Map<String, Value>) {
+    let patterns: &[&str] = match fields.get("format").and_then(Value::as_str) {
+        Some("date") => &[REAL_DATE, SOME_YEAR],
+        Some("date-time") => &[REAL_DATE, SOME_YEAR, NO_LEAP_SECOND],
+        Some("time") => &[NO_LEAP_SECOND],
+        _ => return,
+    };
+    if let Value::Array(all) = fields.entry("allOf").or_insert_with(|| json!([])) {
+        all.extend(patterns.iter().map(|pattern| json!({"pattern": pattern})));
     }
 }
 

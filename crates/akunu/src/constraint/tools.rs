@@ -81,17 +81,17 @@ fn start(syntax: &ToolSyntax, choice: &ToolChoice, tokenizer: &Tokenizer) -> Str
     let first = first_mark(syntax.open).unwrap_or(syntax.open);
     match mark(first, tokenizer) {
         // No text is spelled with a mark.
-        Some(_) => format!("start: TEXT | TEXT? {open} calls\nTEXT: /(?s:.+)/"),
+        Some(_) => format!("start: TEXT? | TEXT? {open} calls\nTEXT: /(?s:.+)/"),
         None if syntax.open.is_empty() => {
             // Whatever begins like a call is one.
             let begin = escaped(&syntax.before_name[..1]);
-            format!("start: TEXT | calls\nTEXT: /[^{begin}](?s:.*)/")
+            format!("start: TEXT? | calls\nTEXT: /[^{begin}](?s:.*)/")
         }
         None => {
             let (mark, rest) = (escaped(first), spelled(&syntax.open[first.len()..], tokenizer));
             let never = format!("/(?s:.*){mark}(?s:.*)/");
             format!(
-                "start: TEXT | until {rest} calls\nuntil[lazy]: /(?s:.*){mark}/\nTEXT: /(?s:.+)/ & ~{never}"
+                "start: TEXT? | until {rest} calls\nuntil[lazy]: /(?s:.*){mark}/\nTEXT: /(?s:.+)/ & ~{never}"
             )
         }
     }

@@ -65,7 +65,7 @@ fn a_required_call_is_all_there_is() {
 fn text_is_free_until_a_call_begins() {
     let tested = Tested::new();
     let auto = constraint(&tested, HERMES, &ToolChoice::Auto);
-    for good in ["Hello { \" \n日本", CALL, &format!("I look.\n{CALL}")] {
+    for good in ["", "Hello { \" \n日本", CALL, &format!("I look.\n{CALL}")] {
         assert!(accepts(&tested, &auto, good), "{good}");
     }
     for bad in ["<tool_call>", "a<tool_call>b", &CALL.replace("sum", "minus")] {

@@ -113,8 +113,9 @@ def drive_anthropic(address):
 
 def run_examples(address):
     """Runs the examples of the documentation in order, with the server's own address."""
-    text = (ROOT / "docs/server.md").read_text()
+    text = "".join((ROOT / "docs" / name).read_text() for name in ["server.md", "structured-output.md"])
     examples = re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    examples = [(language, example) for language, example in examples if "http://127.0.0.1:8080" in example]
     for language, example in examples:
         example = example.replace("http://127.0.0.1:8080", address)
         if language == "sh":
@@ -137,7 +138,7 @@ def main():
         examples = run_examples(address)
         server.terminate()
         assert server.wait(30) == 0, "the server did not end well"
-        print(f"both clients and {examples} examples of docs/server.md: {time.time() - begin:.1f} s")
+        print(f"both clients and {examples} examples of the documentation: {time.time() - begin:.1f} s")
     finally:
         server.kill()
 

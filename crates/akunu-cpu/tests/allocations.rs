@@ -2,37 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../akunu-format/tests/allocator/mod.rs"]
+mod allocator;
 mod models;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use akunu_cpu::Cpu;
 use akunu_program::conformance::Runner;
 use akunu_program::{Batch, Phase, SlotId, Span, Work};
+use allocator::allocations;
 use models::{CONTEXT, Model, fixtures};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn decoding_allocates_nothing() {
@@ -43,9 +21,9 @@ fn decoding_allocates_nothing() {
         let mut decode = |position: u32, work: Work| {
             let spans = [Span { slot: SlotId(0), start: position, rows: 1, phase: Phase::Decode }];
             let batch = Batch { spans: &spans, tokens: &[3], outputs: &[0], ..Batch::default() };
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             runner.run(&batch, work).unwrap();
-            ALLOCATIONS.load(Ordering::Relaxed) - before
+            allocations() - before
         };
         // The first runs give the output its room.
         decode(0, Work::Forward);

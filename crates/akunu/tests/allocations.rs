@@ -1,38 +1,15 @@
 //! Generating allocates two things for every piece of text (the piece's text and its tokens), four for every run, however many
 //! tokens it chooses, and something for a new block of the cache now and then; choosing a token allocates nothing.
 
-#![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+#[path = "../../akunu-format/tests/allocator/mod.rs"]
+mod allocator;
 mod tiny;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use akunu::{Generation, Options, Sampling, Settings};
+use allocator::allocations;
 use tiny::{load, options, prompt};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// The lists of a run's spans, tokens and outputs, and of its edits where something changes.
 const PER_RUN: usize = 4;
@@ -66,13 +43,13 @@ fn a_token_costs_its_text_and_a_run_its_lists() {
             let mut generation = Generation::new(model.sequence().unwrap(), prompt(name), &settings).unwrap();
             // The first runs give every buffer its room.
             generation.by_ref().take(100).for_each(|piece| drop(piece.unwrap()));
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             let pieces = generation.by_ref().map(|piece| drop(piece.unwrap())).count();
-            let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            let count = allocations() - before;
             let blocks = 2 + pieces / 64;
             assert!(
-                pieces > 50 && allocations <= (2 + PER_RUN) * pieces + PER_BLOCK * blocks,
-                "{name}, {sampling:?}: {allocations} allocations for {pieces} pieces"
+                pieces > 50 && count <= (2 + PER_RUN) * pieces + PER_BLOCK * blocks,
+                "{name}, {sampling:?}: {count} allocations for {pieces} pieces"
             );
         }
     }
@@ -89,11 +66,11 @@ fn long_runs_allocate_no_more_than_short_ones() {
         sequence.set_sampling(&sampling).unwrap();
         let mut token = sequence.prefill(&prompt("llama")).unwrap();
         let mut run = |n: usize| {
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             token = sequence.chain(token, n).unwrap()[n - 1];
-            let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            let count = allocations() - before;
             sequence.commit(n).unwrap();
-            allocations
+            count
         };
         // The first gives every buffer its room, and the blocks that the others write are there.
         run(60);

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "../allocator/mod.rs"]
 mod allocator;
 mod checkpoint;
 mod gguf;
@@ -69,4 +70,16 @@ fn overwrite_everywhere(original: &[u8], try_open: impl Fn(Vec<u8>)) {
             try_open(bytes);
         }
     }
+}
+
+#[test]
+fn the_peak_is_what_was_held_at_once() {
+    let (kept, bytes) = allocator::peak(|| {
+        drop(Vec::<u8>::with_capacity(3000));
+        let first = vec![0u8; 1000];
+        let second = vec![0u8; 500];
+        drop(first);
+        second
+    });
+    assert_eq!((kept.len(), bytes), (500, 3000));
 }

@@ -1,7 +1,12 @@
-//! Counts what each thread allocates.
+//! An allocator that counts, for the tests of any crate that say what something allocates.
+
+#![allow(unsafe_code, reason = "an allocator")]
+// Each test target uses its own part of this.
+#![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -13,16 +18,23 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static LIVE_IN_ALL: AtomicIsize = AtomicIsize::new(0);
+static PEAK_IN_ALL: AtomicIsize = AtomicIsize::new(0);
+
 fn count(bytes: isize) {
     let live = LIVE.get() + bytes;
     LIVE.set(live);
     PEAK.set(PEAK.get().max(live));
+    let live = LIVE_IN_ALL.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK_IN_ALL.fetch_max(live, Ordering::Relaxed);
 }
 
 // SAFETY: memory comes from the system's allocator, called with the arguments this one was called with; counting neither
 // allocates nor panics. `realloc` is the default one, so that both copies count while they exist.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         count(layout.size() as isize);
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
@@ -35,7 +47,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `work` and gives the most bytes that were allocated at once beyond those that were before.
+/// How often any thread has allocated something so far.
+pub(crate) fn allocations() -> usize {
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
+/// Runs `work` and gives the most bytes that this thread had allocated at once beyond those that were before.
 pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -43,14 +60,10 @@ pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, (PEAK.get() - before) as usize)
 }
 
-#[test]
-fn the_peak_is_what_was_held_at_once() {
-    let (kept, bytes) = peak(|| {
-        drop(Vec::<u8>::with_capacity(3000));
-        let first = vec![0u8; 1000];
-        let second = vec![0u8; 500];
-        drop(first);
-        second
-    });
-    assert_eq!((kept.len(), bytes), (500, 3000));
+/// The same for all threads together: for a test that runs alone in its process.
+pub(crate) fn peak_of_all_threads<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE_IN_ALL.load(Ordering::Relaxed);
+    PEAK_IN_ALL.store(before, Ordering::Relaxed);
+    let result = work();
+    (result, (PEAK_IN_ALL.load(Ordering::Relaxed) - before) as usize)
 }

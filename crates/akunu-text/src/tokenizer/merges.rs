@@ -44,7 +44,13 @@ impl Merges<'_> {
     where
         I: Iterator<Item = Result<(&'p [u8], &'p [u8])>> + Send,
     {
-        let mut table = PairTable::with_capacity(lists.iter().map(|(pairs, _)| pairs).sum());
+        let pairs = lists.iter().map(|(pairs, _)| pairs).sum();
+        // A pair joins to a token, and a token can be cut in no more places than it has bytes.
+        if pairs > self.vocabulary.pieces.total_bytes() {
+            let problem = format!("{pairs} pairs are more than the tokens can be made of");
+            return Err(TokenizerError::invalid(self.field, problem));
+        }
+        let mut table = PairTable::with_capacity(pairs);
         let mut first = 0;
         let jobs = lists.into_iter().map(|(pairs, list)| {
             let job = Job::new(self, first, pairs);

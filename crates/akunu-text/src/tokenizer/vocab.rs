@@ -93,7 +93,7 @@ impl Pieces {
 /// Finds a piece's number by its bytes: open addressing with linear probing.
 #[derive(Debug)]
 pub(crate) struct PieceIndex {
-    /// (upper half of the hash, id); an id of [`NONE`] marks a free slot.
+    /// (lower half of the hash, id); an id of [`NONE`] marks a free slot.
     slots: Vec<(u32, TokenId)>,
     /// Differs from run to run, so that no file can be made to collide.
     seed: u64,
@@ -103,7 +103,18 @@ pub(crate) struct PieceIndex {
 
 /// Slots for a table of so many entries: at most two thirds are taken.
 fn slots_for(entries: usize) -> usize {
-    (entries.max(8) * 3 / 2).next_power_of_two()
+    entries.max(8) * 3 / 2
+}
+
+/// The slot out of `slots` with which the search for a hash begins. Any number of slots will do, which saves a third of
+/// the memory that a power of two would take.
+fn first_slot(hash: u64, slots: usize) -> usize {
+    (u128::from(hash) * slots as u128 >> 64) as usize
+}
+
+/// The slot that is tried after `slot`.
+fn next_slot(slot: usize, slots: usize) -> usize {
+    if slot + 1 == slots { 0 } else { slot + 1 }
 }
 
 impl PieceIndex {
@@ -162,7 +173,7 @@ impl PieceIndex {
 
     /// Brings the slot a look-up will begin with into the cache. What it gives back means nothing.
     pub fn touch(&self, hash: u64) -> u32 {
-        self.slots[hash as usize & (self.slots.len() - 1)].1
+        self.slots[first_slot(hash, self.slots.len())].1
     }
 
     /// The same for the piece that is in that slot.
@@ -178,8 +189,7 @@ impl PieceIndex {
     /// The id with these bytes, or the free slot where it would be.
     fn probe(&self, pieces: &Pieces, text: &[u8], hash: u64) -> Result<TokenId, usize> {
         let tag = tag(hash);
-        let mask = self.slots.len() - 1;
-        let mut slot = hash as usize & mask;
+        let mut slot = first_slot(hash, self.slots.len());
         loop {
             let (other, id) = self.slots[slot];
             if id == NONE {
@@ -188,14 +198,14 @@ impl PieceIndex {
             if other == tag && pieces.get(id) == text {
                 return Ok(id);
             }
-            slot = (slot + 1) & mask;
+            slot = next_slot(slot, self.slots.len());
         }
     }
 }
 
-/// The part of a hash that is kept to tell pieces apart; the other part chose the slot.
+/// The part of a hash that is kept to tell pieces apart; the upper part chose the slot.
 fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32
+    hash as u32
 }
 
 /// What joining two neighbouring tokens gives.
@@ -222,10 +232,9 @@ impl PairTable {
 
     /// Adds a join; a later one for the same pair replaces the earlier. No more joins than the capacity said.
     pub fn insert(&mut self, left: TokenId, right: TokenId, join: Join) {
-        let mask = self.slots.len() - 1;
         let mut slot = self.slot(left, right);
         while self.slots[slot].0 != NONE && (self.slots[slot].0, self.slots[slot].1) != (left, right) {
-            slot = (slot + 1) & mask;
+            slot = next_slot(slot, self.slots.len());
         }
         self.slots[slot] = (left, right, join);
     }
@@ -236,7 +245,6 @@ impl PairTable {
     }
 
     pub fn get(&self, left: TokenId, right: TokenId) -> Option<Join> {
-        let mask = self.slots.len() - 1;
         let mut slot = self.slot(left, right);
         loop {
             let (l, r, join) = self.slots[slot];
@@ -246,13 +254,13 @@ impl PairTable {
             if (l, r) == (left, right) {
                 return Some(join);
             }
-            slot = (slot + 1) & mask;
+            slot = next_slot(slot, self.slots.len());
         }
     }
 
     fn slot(&self, left: TokenId, right: TokenId) -> usize {
         let key = u64::from(left) << 32 | u64::from(right);
-        fold(key ^ self.seed, MIX) as usize & (self.slots.len() - 1)
+        first_slot(fold(key ^ self.seed, MIX), self.slots.len())
     }
 }
 

@@ -3,17 +3,15 @@
 mod components;
 mod schema;
 
-use std::collections::HashMap;
-
 use components::{Decoding, Ends};
-use schema::{Config, Generation, Merge, Vocab};
+use schema::{Config, Generation, PairList, PieceList, Vocab};
 
 use super::added::{AddedToken, AddedTokens};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
 use super::error::{Result, TokenizerError};
 use super::merges::{self, Merges};
 use super::special::{Roles, end_ids, is_special};
-use super::vocab::{NONE, PairTable, TokenId, TokenKind};
+use super::vocab::{NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
 use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, shown};
 
@@ -126,42 +124,53 @@ struct Tokens<'a> {
     kinds: Vec<TokenKind>,
     /// Tokens of the model itself, not only added.
     in_model: Vec<bool>,
-    ids: HashMap<&'a str, TokenId>,
+    /// The texts once more, and the table that finds them.
+    pieces: Pieces,
+    index: PieceIndex,
 }
 
 impl<'a> Tokens<'a> {
-    fn new(pieces: &'a [(schema::Text<'a>, u32)], added: &'a [schema::Added<'a>]) -> Result<Self> {
-        let entries = pieces.iter().map(|(text, id)| (text.0.as_ref(), *id, true));
+    fn new(pieces: &'a PieceList, added: &'a [schema::Added<'a>]) -> Result<Self> {
+        let entries = pieces.iter().map(|(text, id)| (text, id, true));
         let entries = entries.chain(added.iter().map(|token| (token.content.as_ref(), token.id, false)));
         let count = pieces.len() + added.len();
         // A few holes are common, for embedding tables of round size; more than tokens are a mistake.
         let limit = 2 * count + 4096;
         let size = entries.clone().map(|(_, id, _)| id as usize + 1).max().unwrap_or(0);
-        let mut tokens =
-            Self { texts: Vec::new(), kinds: Vec::new(), in_model: Vec::new(), ids: HashMap::new() };
         if size > limit {
             let problem = format!("id {} is too high for {count} tokens", size - 1);
             return Err(TokenizerError::invalid(format!("{FILE}: model.vocab"), problem));
         }
-        tokens.texts.resize(size, "");
-        tokens.kinds.resize(size, TokenKind::Unused);
-        tokens.in_model.resize(size, false);
-        tokens.ids.reserve(count);
+        let mut texts = vec![""; size];
+        let (mut kinds, mut model_tokens) = (vec![TokenKind::Unused; size], vec![false; size]);
         for (text, id, in_model) in entries {
-            let invalid = |problem| Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
-            let known = tokens.ids.insert(text, id);
-            if known.is_some_and(|other| other != id || in_model) {
-                return invalid(format!("{text:?} is token {} too", known.unwrap_or(id)));
+            let slot = id as usize;
+            if kinds[slot] != TokenKind::Unused && (in_model || texts[slot] != text) {
+                let problem = format!("is both {:?} and {text:?}", texts[slot]);
+                return Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
             }
-            let taken = &mut tokens.texts[id as usize];
-            if known.is_none() && tokens.kinds[id as usize] != TokenKind::Unused {
-                return invalid(format!("is both {taken:?} and {text:?}"));
-            }
-            *taken = text;
-            tokens.kinds[id as usize] = TokenKind::Normal;
-            tokens.in_model[id as usize] |= in_model;
+            texts[slot] = text;
+            kinds[slot] = TokenKind::Normal;
+            model_tokens[slot] |= in_model;
         }
-        Ok(tokens)
+        let mut pieces = Pieces::with_capacity(size, texts.iter().map(|text| text.len()).sum());
+        let mut index = PieceIndex::with_capacity(count);
+        for ((text, kind), id) in texts.iter().zip(&kinds).zip(0..) {
+            let invalid = |problem| Err(TokenizerError::invalid(format!("{FILE}: token {id}"), problem));
+            if !pieces.push(text.as_bytes()) {
+                return invalid("is beyond 4 GiB of text".to_owned());
+            }
+            if *kind != TokenKind::Unused
+                && let Err(other) = index.insert(&pieces, id)
+            {
+                return invalid(format!("{text:?} is token {other} too"));
+            }
+        }
+        Ok(Self { texts, kinds, in_model: model_tokens, pieces, index })
+    }
+
+    fn id(&self, text: &str) -> Option<TokenId> {
+        self.index.get(&self.pieces, text.as_bytes())
     }
 
     fn set_kinds(&mut self, model: &schema::Model, added: &[schema::Added]) {
@@ -176,13 +185,13 @@ impl<'a> Tokens<'a> {
             let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
             self.kinds[token.id as usize] = kind;
         }
-        if let Some(&id) = model.unk_token.as_deref().and_then(|name| self.ids.get(name)) {
+        if let Some(id) = model.unk_token.as_deref().and_then(|name| self.id(name)) {
             self.kinds[id as usize] = TokenKind::Unknown;
         }
     }
 
     fn find(&self, text: &str) -> Option<(TokenId, TokenKind)> {
-        self.ids.get(text).map(|&id| (id, self.kinds[id as usize]))
+        self.id(text).map(|id| (id, self.kinds[id as usize]))
     }
 
     fn check(&self, ids: &[TokenId], field: &str) -> Result<()> {
@@ -218,17 +227,12 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, spelling
     let joins = JoinTable::Pairs(pairs(merges, tokens, vocabulary, spelling)?);
     let unknown = model.unk_token.as_deref().map(|name| {
         let field = format!("{FILE}: model.unk_token");
-        tokens
-            .ids
-            .get(name)
-            .copied()
-            .ok_or_else(|| TokenizerError::invalid(field, format!("{name:?} is no token")))
+        tokens.id(name).ok_or_else(|| TokenizerError::invalid(field, format!("{name:?} is no token")))
     });
     let fallback_bytes = || {
         let mut table = Box::new([NONE; 256]);
         (0..=255u8).for_each(|byte| {
-            table[byte as usize] =
-                tokens.ids.get(format!("<0x{byte:02X}>").as_str()).copied().unwrap_or(NONE);
+            table[byte as usize] = tokens.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
         });
         table
     };
@@ -247,36 +251,31 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, spelling
 }
 
 fn pairs(
-    merges: &[Merge],
+    merges: &PairList,
     tokens: &Tokens,
     vocabulary: &Vocabulary,
     spelling: Spelling,
 ) -> Result<PairTable> {
     let field = format!("{FILE}: model.merges");
-    let is_token = |text: &[u8]| std::str::from_utf8(text).is_ok_and(|text| tokens.ids.contains_key(text));
+    let is_token = |text: &[u8]| tokens.index.get(&tokens.pieces, text).is_some();
     let part = merges.len().div_ceil(merges::parts(merges.len())).max(1);
-    let lists = merges.chunks(part).zip((0..).step_by(part));
-    let lists = lists.map(|(list, first)| {
-        (list.len(), list.iter().zip(first..).map(|(merge, place)| pair(merge, &field, place)))
+    let lists = (0..merges.len()).step_by(part).map(|first| {
+        let places = first..merges.len().min(first + part);
+        let pairs = merges.range(places.clone()).zip(first..).map(|(pair, place)| {
+            let (left, right) = pair.map_err(|text| {
+                TokenizerError::invalid(format!("{field}[{place}]"), format!("{text:?} is no pair"))
+            })?;
+            Ok((left.as_bytes(), right.as_bytes()))
+        });
+        (places.len(), pairs)
     });
     Merges { vocabulary, spelling, field: &field, is_token: &is_token }.table(lists.collect())
-}
-
-/// The two pieces of a merge, which is at `place` in the list called `field`.
-fn pair<'m>(merge: &'m Merge, field: &str, place: usize) -> Result<(&'m [u8], &'m [u8])> {
-    let (left, right) = match merge {
-        Merge::Pair(left, right) => (left.0.as_ref(), right.0.as_ref()),
-        Merge::Joined(pair) => pair.0.split_once(' ').ok_or_else(|| {
-            TokenizerError::invalid(format!("{field}[{place}]"), format!("{:?} is no pair", pair.0))
-        })?,
-    };
-    Ok((left.as_bytes(), right.as_bytes()))
 }
 
 fn wordpiece(model: &schema::Model, tokens: &Tokens) -> Result<Model> {
     let field = || format!("{FILE}: model.unk_token");
     let name = model.unk_token.as_deref().ok_or_else(|| TokenizerError::missing(field()))?;
-    let unknown = tokens.ids.get(name).copied();
+    let unknown = tokens.id(name);
     let continuation = model.continuing_subword_prefix.clone().unwrap_or_else(|| "##".into());
     let longest_word = model.max_input_chars_per_word.unwrap_or(WordPiece::LONGEST_WORD);
     // Cutting a word takes time in proportion to the square of its length.
@@ -301,8 +300,7 @@ fn roles(
     ends: &Ends,
     model: &schema::Model,
 ) -> Result<Roles> {
-    let named =
-        |name: &Option<schema::Name>| name.as_ref().and_then(|name| tokens.ids.get(name.as_str()).copied());
+    let named = |name: &Option<schema::Name>| name.as_ref().and_then(|name| tokens.id(name.as_str()));
     let listed = |ids: &Option<schema::Ids>, field: &str| {
         let ids = ids.as_ref().map_or(&[][..], schema::Ids::as_slice);
         tokens.check(ids, &format!("{GENERATION}: {field}")).map(|()| ids.to_vec())
@@ -314,11 +312,7 @@ fn roles(
     Ok(Roles {
         bos: named(&config.bos_token).or(named(&config.cls_token)).or(bos_ids.first().copied()).or(first),
         eos: named(&config.eos_token).or(eos_ids.first().copied()),
-        unknown: model
-            .unk_token
-            .as_deref()
-            .and_then(|name| tokens.ids.get(name).copied())
-            .or(named(&config.unk_token)),
+        unknown: model.unk_token.as_deref().and_then(|name| tokens.id(name)).or(named(&config.unk_token)),
         padding: named(&config.pad_token).or(padding_ids.first().copied()),
         separator: named(&config.sep_token),
         mask: named(&config.mask_token),

@@ -3,15 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::tokenizer::pretokenize::{Behavior, PrependScheme};
-
-/// Text that borrows from the file where it holds no escapes.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
@@ -21,8 +18,7 @@ pub(super) struct File<'a> {
     pub pre_tokenizer: Option<PreTokenizer>,
     pub post_processor: Option<PostProcessor>,
     pub decoder: Option<Decoder>,
-    #[serde(borrow)]
-    pub model: Model<'a>,
+    pub model: Model,
 }
 
 #[derive(Deserialize)]
@@ -43,13 +39,12 @@ pub(super) struct Added<'a> {
 
 /// All fields of all kinds of model: a tagged enum would copy the whole vocabulary before it looks at the tag.
 #[derive(Deserialize)]
-pub(super) struct Model<'a> {
+pub(super) struct Model {
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    #[serde(borrow)]
-    pub vocab: Vocab<'a>,
-    #[serde(borrow, default)]
-    pub merges: Option<Vec<Merge<'a>>>,
+    pub vocab: Vocab,
+    #[serde(default)]
+    pub merges: Option<PairList>,
     pub unk_token: Option<String>,
     pub dropout: Option<f64>,
     pub continuing_subword_prefix: Option<String>,
@@ -63,29 +58,53 @@ pub(super) struct Model<'a> {
     pub max_input_chars_per_word: Option<usize>,
 }
 
-pub(super) enum Vocab<'a> {
-    /// Pieces and their ids, in file order.
-    Ids(Vec<(Text<'a>, u32)>),
+pub(super) enum Vocab {
+    /// Pieces and their ids.
+    Ids(PieceList),
     /// Pieces with scores: a kind of model that is refused by its name later.
     Scores,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Vocab<'a> {
+/// Pieces and their ids, in file order. There may be hundreds of thousands: their texts lie back to back in one string.
+#[derive(Default)]
+pub(super) struct PieceList {
+    text: String,
+    /// Where each piece ends, and its id.
+    entries: Vec<(u32, u32)>,
+}
+
+impl PieceList {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> + Clone {
+        let mut start = 0;
+        self.entries.iter().map(move |&(end, id)| {
+            let piece = &self.text[start..end as usize];
+            start = end as usize;
+            (piece, id)
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Vocab {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct VocabVisitor;
         impl<'de> Visitor<'de> for VocabVisitor {
-            type Value = Vocab<'de>;
+            type Value = Vocab;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of pieces and ids")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut ids = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    ids.push(entry);
+                let mut list = PieceList::default();
+                while let Some(end) = map.next_key_seed(Append(&mut list.text))? {
+                    list.entries.push((end, map.next_value()?));
                 }
-                Ok(Vocab::Ids(ids))
+                list.entries.shrink_to_fit();
+                Ok(Vocab::Ids(list))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -97,37 +116,112 @@ impl<'de: 'a, 'a> Deserialize<'de> for Vocab<'a> {
     }
 }
 
-/// `"a b"`, or since 2024 `["a", "b"]`.
-pub(super) enum Merge<'a> {
-    Joined(Text<'a>),
-    Pair(Text<'a>, Text<'a>),
+/// Pairs of pieces that are joined, each `"a b"`, or since 2024 `["a", "b"]`. Their texts lie back to back in one string.
+#[derive(Default)]
+pub(super) struct PairList {
+    text: String,
+    /// Where the left piece of each pair ends, [`NO_PAIR`] where there is but one, and where the pair does.
+    ends: Vec<(u32, u32)>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
+/// Marks a text without the space between two pieces.
+const NO_PAIR: u32 = u32::MAX;
+
+impl PairList {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The pairs at these places; the text alone where it is no pair.
+    pub fn range(&self, places: Range<usize>) -> impl Iterator<Item = Result<(&str, &str), &str>> {
+        let mut start = places.start.checked_sub(1).map_or(0, |before| self.ends[before].1 as usize);
+        self.ends[places].iter().map(move |&(middle, end)| {
+            let whole = &self.text[start..end as usize];
+            let pair = (middle != NO_PAIR).then(|| whole.split_at(middle as usize - start));
+            start = end as usize;
+            pair.ok_or(whole)
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for PairList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MergeVisitor;
-        impl<'de> Visitor<'de> for MergeVisitor {
-            type Value = Merge<'de>;
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = PairList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("two pieces in a list or with a space between them")
-            }
-
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Merge::Joined(Text(text.into())))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Merge::Joined(Text(text.to_owned().into())))
+                f.write_str("a list of pairs of pieces")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let left = list.next_element()?.ok_or_else(|| Error::invalid_length(0, &self))?;
-                let right = list.next_element()?.ok_or_else(|| Error::invalid_length(1, &self))?;
-                Ok(Merge::Pair(left, right))
+                let mut pairs = PairList::default();
+                while let Some(ends) = list.next_element_seed(AppendPair(&mut pairs.text))? {
+                    pairs.ends.push(ends);
+                }
+                pairs.ends.shrink_to_fit();
+                Ok(pairs)
             }
         }
-        deserializer.deserialize_any(MergeVisitor)
+        deserializer.deserialize_seq(PairsVisitor)
+    }
+}
+
+/// Appends a text and gives where it ends.
+struct Append<'t>(&'t mut String);
+
+impl<'de> DeserializeSeed<'de> for Append<'_> {
+    type Value = u32;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u32, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Append<'_> {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a piece of text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u32, E> {
+        self.0.push_str(text);
+        let end = u32::try_from(self.0.len()).ok().filter(|&end| end != NO_PAIR);
+        end.ok_or_else(|| E::custom("more than 4 GiB of text"))
+    }
+}
+
+/// Appends both pieces of a pair and gives where they end.
+struct AppendPair<'t>(&'t mut String);
+
+impl<'de> DeserializeSeed<'de> for AppendPair<'_> {
+    type Value = (u32, u32);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(u32, u32), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AppendPair<'_> {
+    type Value = (u32, u32);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("two pieces in a list or with a space between them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(u32, u32), E> {
+        match text.split_once(' ') {
+            Some((left, right)) => Ok((Append(self.0).visit_str(left)?, Append(self.0).visit_str(right)?)),
+            None => Ok((NO_PAIR, Append(self.0).visit_str(text)?)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(u32, u32), A::Error> {
+        let left = list.next_element_seed(Append(self.0))?;
+        let left = left.ok_or_else(|| Error::invalid_length(0, &"two pieces"))?;
+        let right = list.next_element_seed(Append(self.0))?;
+        Ok((left, right.ok_or_else(|| Error::invalid_length(1, &"two pieces"))?))
     }
 }
 

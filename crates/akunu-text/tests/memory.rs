@@ -1,0 +1,108 @@
+//! Loading a vocabulary never holds more than eight times the bytes of its file.
+
+#![allow(clippy::unwrap_used)] // a test may stop where it stands
+
+#[path = "../../akunu-format/tests/allocator/mod.rs"]
+mod allocator;
+#[cfg(feature = "test-data")]
+mod data;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use akunu_format::gguf::{Gguf, Writer};
+use akunu_text::Tokenizer;
+use akunu_text::tokenizer::TokenizerError;
+
+/// Room for what does not grow with the file: mostly the automaton that cuts text into words.
+const FIXED_BYTES: usize = 1 << 20;
+const BYTES_PER_FILE_BYTE: usize = 8;
+
+/// Loads the vocabulary of a file and checks what that took.
+fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
+    let len = fs::metadata(file).unwrap().len() as usize;
+    let (result, peak) = allocator::peak_of_all_threads(|| {
+        if file.extension().is_some_and(|extension| extension == "gguf") {
+            Tokenizer::from_gguf(&Gguf::open(file).unwrap())
+        } else {
+            Tokenizer::from_file(file)
+        }
+    });
+    let limit = BYTES_PER_FILE_BYTE * len + FIXED_BYTES;
+    assert!(peak <= limit, "{}: {peak} bytes were allocated for a file of {len}", file.display());
+    result
+}
+
+/// Names for tokens, as short as they can be.
+fn names(count: usize) -> impl Iterator<Item = String> {
+    let digits: Vec<char> = ('!'..='~').filter(|c| !matches!(c, '"' | '\\')).collect();
+    (0..count).map(move |mut number| {
+        let mut name = String::new();
+        loop {
+            name.push(digits[number % digits.len()]);
+            number /= digits.len();
+            if number == 0 {
+                return name;
+            }
+            number -= 1;
+        }
+    })
+}
+
+fn gguf(folder: &Path, tokens: &[String], merges: &[&str]) -> PathBuf {
+    let path = folder.join("vocabulary.gguf");
+    let mut writer = Writer::new();
+    writer.metadata("tokenizer.ggml.model", "gpt2").unwrap();
+    writer.metadata("tokenizer.ggml.pre", "gpt-2").unwrap();
+    writer.metadata("tokenizer.ggml.tokens", tokens).unwrap();
+    writer.metadata("tokenizer.ggml.merges", merges).unwrap();
+    fs::write(&path, writer.header().unwrap()).unwrap();
+    path
+}
+
+fn json(folder: &Path, tokens: &[String], merges: &[&str]) -> PathBuf {
+    let path = folder.join("tokenizer.json");
+    let entries: Vec<_> = tokens.iter().enumerate().map(|(id, token)| format!("{token:?}:{id}")).collect();
+    let pairs: Vec<_> = merges.iter().map(|pair| format!("{pair:?}")).collect();
+    let text = format!(
+        r#"{{"pre_tokenizer":{{"type":"ByteLevel"}},"model":{{"type":"BPE","vocab":{{{}}},"merges":[{}]}}}}"#,
+        entries.join(","),
+        pairs.join(",")
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// One test: what two at a time allocate could not be told apart.
+#[test]
+fn loading_holds_at_most_eight_times_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let few: Vec<String> = names(100).chain(["aa".to_owned()]).collect();
+    let many: Vec<String> = names(300_000).collect();
+    let pairs = vec!["a a"; 300_000];
+    for write in [gguf, json] {
+        load(&write(folder.path(), &few, &pairs[..3])).unwrap();
+        load(&write(folder.path(), &many, &[])).unwrap();
+        load(&write(folder.path(), &many, &pairs)).unwrap();
+        let error = load(&write(folder.path(), &few, &pairs)).unwrap_err().to_string();
+        assert!(error.contains("300000 pairs are more than the tokens can be made of"), "{error}");
+    }
+    #[cfg(feature = "test-data")]
+    real_vocabularies();
+}
+
+#[cfg(feature = "test-data")]
+fn real_vocabularies() {
+    let folder = fs::read_dir(data::path("vocab")).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = folder.filter(|path| path.extension().is_some_and(|ext| ext == "gguf")).collect();
+    assert!(files.len() > 15);
+    for file in files {
+        if let Err(error) = load(&file) {
+            let known = ["tokenizer.ggml.pre is missing", "\"t5\" is not supported"];
+            assert!(known.iter().any(|known| error.to_string().contains(known)), "{error}");
+        }
+    }
+    for name in ["gpt2", "llama3", "llama3_2", "qwen2_5", "qwen3", "gemma3"] {
+        load(&data::path(&format!("tokenizers/{name}/tokenizer.json"))).unwrap();
+    }
+}

@@ -192,6 +192,7 @@ fn a_byte_level_vocabulary_keeps_its_tokens() {
     assert_eq!(metadata.require::<u32>("tokenizer.ggml.eos_token_id").unwrap(), 262);
     let tokens = metadata.require::<Vec<&str>>("tokenizer.ggml.tokens").unwrap();
     assert_eq!((tokens.len(), tokens[256], tokens[269]), (270, "ll", "[PAD269]"));
+    assert_eq!(metadata.require::<u32>("llama.vocab_size").unwrap(), 270);
     let kinds = metadata.require::<Vec<i32>>("tokenizer.ggml.token_type").unwrap();
     assert_eq!(kinds[261..265], [1, 3, 4, 5]);
 

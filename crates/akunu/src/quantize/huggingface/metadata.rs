@@ -10,8 +10,13 @@ use crate::{Error, Result};
 /// In every so many layers of these families one sees all positions, unless the file says otherwise.
 const WINDOW_PATTERNS: [(&str, usize); 2] = [("gemma2", 2), ("gemma3", 6)];
 
-/// Writes everything but the vocabulary.
-pub(super) fn write(checkpoint: &Checkpoint, architecture: &Architecture, header: &mut Writer) -> Result<()> {
+/// Writes everything but the vocabulary, whose size is the number of rows of the embeddings.
+pub(super) fn write(
+    checkpoint: &Checkpoint,
+    architecture: &Architecture,
+    embedding_rows: usize,
+    header: &mut Writer,
+) -> Result<()> {
     header.metadata("general.architecture", architecture.family)?;
     header.metadata("general.type", "model")?;
     let path = checkpoint.path().canonicalize().unwrap_or_else(|_| checkpoint.path().to_owned());
@@ -23,6 +28,7 @@ pub(super) fn write(checkpoint: &Checkpoint, architecture: &Architecture, header
     };
     let mut keys = Keys { family: architecture.family, header };
     keys.number("block_count", architecture.layers.len())?;
+    keys.number("vocab_size", embedding_rows)?;
     keys.number("context_length", architecture.context)?;
     keys.number("embedding_length", architecture.hidden)?;
     keys.number("attention.head_count", same(checkpoint, architecture, "heads", |layer| layer.heads)?)?;

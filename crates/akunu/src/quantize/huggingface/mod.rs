@@ -28,9 +28,9 @@ pub(super) fn read<'a>(file: &'a ModelFile, checkpoint: &'a Checkpoint) -> Resul
     }
     let tensors::Found { sources, mut notes } = tensors::find(checkpoint, &architecture, &names)?;
     let mut header = Writer::new();
-    metadata::write(checkpoint, &architecture, &mut header)?;
     let embedding_rows =
         sources.iter().find(|source| source.name == "token_embd.weight").map_or(0, Source::rows);
+    metadata::write(checkpoint, &architecture, embedding_rows, &mut header)?;
     if let Some(note) = vocabulary::write(checkpoint, embedding_rows, &mut header)? {
         notes.push(note);
     }

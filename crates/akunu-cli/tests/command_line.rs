@@ -81,6 +81,7 @@ fn files_that_are_no_models_are_refused_by_name() {
         fs::write(&model, &bytes[..length]).unwrap();
         let error = run(folder.path(), &["inspect", model.to_str().unwrap()]).failed(1);
         assert!(error.contains("model.gguf"), "cut at {length}: {error}");
+        assert_eq!(error.contains("hint: the file is damaged or incomplete"), length >= 4, "{error}");
     }
 }
 

@@ -247,6 +247,10 @@ impl Error {
                 Some("end other sequences, or load the model with room for more of them".to_owned())
             }
             Error::Busy { .. } => Some("try again in a moment".to_owned()),
+            Error::Format(akunu_format::Error::Malformed { .. }) => Some(
+                "the file is damaged or incomplete: compare its size with the original's, or fetch it again"
+                    .to_owned(),
+            ),
             Error::Format(_)
             | Error::Tensor { .. }
             | Error::Program(_)

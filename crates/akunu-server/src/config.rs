@@ -11,6 +11,12 @@ pub struct Config {
     pub cors_origins: Vec<String>,
     /// Whether a model is found by its exact id alone.
     pub strict_models: bool,
+    /// Bytes of memory that models may take together; more are loaded only when others can be unloaded.
+    pub memory_budget: Option<u64>,
+    /// Models that nobody has used for this long are unloaded until they are asked for again.
+    pub idle_timeout: Option<Duration>,
+    /// Whether clients may load and unload models.
+    pub manage_models: bool,
     /// Most tokens of an answer whose request does not say.
     pub default_max_tokens: usize,
     /// Requests a client may make in a minute; 0 for any number.
@@ -46,6 +52,9 @@ impl Default for Config {
             keys: Vec::new(),
             cors_origins: Vec::new(),
             strict_models: false,
+            memory_budget: None,
+            idle_timeout: None,
+            manage_models: true,
             default_max_tokens: 2048,
             rate_limit: 0,
             connections: 512,

@@ -135,6 +135,9 @@ fn message(value: Value, name: &str) -> Result<Message> {
         for (i, part) in parts.iter().enumerate() {
             match (part.kind.as_str(), &part.text) {
                 ("text" | "input_text" | "output_text", Some(part)) => text.push_str(part),
+                // What an answer of Anthropic's interface brings back. Its signature means nothing here.
+                ("thinking", _) => message.reasoning_content = thought(part),
+                ("redacted_thinking", _) => {}
                 (kind, _) => {
                     let problem = format!("is a part of type \"{kind}\": this model reads text only");
                     return Err(ApiError::unsupported(&format!("{name}.content[{i}]"), problem));
@@ -148,6 +151,10 @@ fn message(value: Value, name: &str) -> Result<Message> {
     }
     message.decode_tool_arguments();
     Ok(message)
+}
+
+fn thought(part: &akunu_text::chat::Part) -> Option<String> {
+    Some(part.extra.get("thinking")?.as_str()?.to_owned())
 }
 
 #[cfg(test)]

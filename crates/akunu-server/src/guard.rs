@@ -17,6 +17,20 @@ const FORGET: Duration = Duration::from_secs(300);
 /// How many requests pass between two looks for clients to forget.
 const LOOK: u32 = 1000;
 
+/// Refuses requests from web pages of other origins. Browsers let pages send some kinds of requests anywhere and only hide the
+/// answer, but an unloaded model is unloaded all the same.
+pub(crate) fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let own = origin.split_once("://").is_some_and(|(_, place)| Some(place) == host);
+    if own || allowed.iter().any(|allowed| allowed == "*" || allowed == origin) {
+        return Ok(());
+    }
+    let message = format!("pages of {origin} may not call this server: start it with --cors-origin {origin}");
+    Err(ApiError::new(StatusCode::FORBIDDEN, message).code("origin_not_allowed"))
+}
+
 /// The keys of which a client must show one. They are kept as hashes alone.
 #[derive(Debug)]
 pub(crate) struct Keys(Vec<[u8; 32]>);
@@ -148,6 +162,24 @@ mod tests {
             assert_eq!((error.status, error.code), (StatusCode::UNAUTHORIZED, Some("invalid_api_key")));
         }
         assert_eq!(Keys::new(&[]).check(&HeaderMap::new()), Ok(None));
+    }
+
+    #[test]
+    fn only_the_servers_own_page_and_those_it_names_may_call() {
+        let ask = |origin: &str, allowed: &[&str]| {
+            let mut headers = headers("origin", origin);
+            headers.insert(header::HOST, "127.0.0.1:8080".parse().unwrap());
+            let allowed: Vec<String> = allowed.iter().map(|&origin| origin.to_owned()).collect();
+            check_origin(&headers, &allowed).is_ok()
+        };
+        assert!(check_origin(&HeaderMap::new(), &[]).is_ok());
+        assert!(ask("http://127.0.0.1:8080", &[]));
+        for other in
+            ["http://evil.example", "null", "http://127.0.0.1:9090", "https://127.0.0.1:8080.evil.example"]
+        {
+            assert!(!ask(other, &[]), "{other}");
+            assert!(ask(other, &["*"]) && ask(other, &["https://b", other]), "{other}");
+        }
     }
 
     #[test]

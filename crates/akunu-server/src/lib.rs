@@ -28,13 +28,18 @@ mod constraints;
 mod error;
 mod fields;
 mod guard;
+mod library;
 mod listen;
 mod log;
 mod metrics;
 mod models;
 mod ollama;
 mod openai;
+mod openapi;
+mod page;
 mod status;
+mod thinking;
+mod tls;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -46,35 +51,63 @@ use app::App;
 use tokio::net::TcpListener;
 
 pub use config::{Config, Log};
+pub use library::{Library, Loaded, Source};
+pub use tls::{Tls, TlsError};
 
 /// How long connections have to close once their answers were ended.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// Models and how to reach them.
-pub struct Server(Arc<App>);
+pub struct Server {
+    app: Arc<App>,
+    tls: Option<Tls>,
+}
 
 impl Server {
     /// A server without models.
     pub fn new(config: Config) -> Server {
-        Server(Arc::new(App::new(config)))
+        Server { app: Arc::new(App::new(config, None)), tls: None }
     }
 
-    /// Adds a model under an id, by which requests name it, with a chat template in place of its own if one is given.
+    /// A server that has its models from a library: it loads them when they are asked for, and unloads them to make room.
+    pub fn with_library(config: Config, library: impl Library) -> Server {
+        Server { app: Arc::new(App::new(config, Some(Arc::new(library)))), tls: None }
+    }
+
+    /// The same, spoken to over TLS alone.
+    #[must_use]
+    pub fn with_tls(self, tls: Tls) -> Server {
+        Server { tls: Some(tls), ..self }
+    }
+
+    /// Adds a model that stays in memory, under an id by which requests name it, with a chat template in place of its own if
+    /// one is given.
     pub fn add(&self, id: &str, scheduler: Scheduler, template: Option<ChatTemplate>) -> akunu::Result<()> {
-        self.0.models.add(id, scheduler, template)
+        self.app.models.add(id, Loaded { scheduler, template })
+    }
+
+    /// Adds a model of the library under an id, and loads it if there is memory for it. False if it will be loaded when
+    /// it is first asked for.
+    pub fn load(&self, id: &str, source: &Source) -> akunu::Result<bool> {
+        self.app.models.load_first(id, source)
     }
 
     /// Answers until `stop` comes. Answers that are under way then have the configured time to finish, and are ended after it.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Server(app) = self;
-        let open = listen::accept(listener, app.router(), &app.config, stop).await;
+        let Server { app, tls } = self;
+        let sweeper = app.config.idle_timeout.map(|timeout| {
+            let models = Arc::clone(&app.models);
+            tokio::spawn(async move { models.sweep(timeout).await })
+        });
+        let open = listen::accept(listener, app.router(), &app.config, tls.as_ref(), stop).await;
         let mut closed = std::pin::pin!(open.shutdown());
         if tokio::time::timeout(app.config.shutdown_grace, &mut closed).await.is_ok() {
             return;
         }
-        for served in app.models.all() {
-            served.scheduler.abort();
+        if let Some(sweeper) = sweeper {
+            sweeper.abort();
         }
+        app.models.abort();
         // What does not close by then has no one at its other end.
         let _ = tokio::time::timeout(LAST_MOMENT, closed).await;
     }

@@ -11,10 +11,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::config::Config;
+use crate::tls::Tls;
 
 /// How long to wait when the system has no connection to give, for want of file descriptors say.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,6 +26,7 @@ pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,
     config: &Config,
+    tls: Option<&Tls>,
     stop: impl Future<Output = ()>,
 ) -> GracefulShutdown {
     let graceful = GracefulShutdown::new();
@@ -44,17 +47,36 @@ pub(crate) async fn accept(
             continue;
         };
         let router = router.clone().layer(Extension(ConnectInfo::<SocketAddr>(address)));
-        let talk = talk(stream, router, graceful.watcher(), config.head_timeout);
+        let (watcher, tls, head_timeout) = (graceful.watcher(), tls.cloned(), config.head_timeout);
         tokio::spawn(async move {
-            talk.await;
+            greet(stream, tls, router, watcher, head_timeout).await;
             drop(place);
         });
     }
 }
 
-async fn talk(stream: TcpStream, router: Router, watcher: Watcher, head_timeout: Duration) {
+async fn greet(
+    stream: TcpStream,
+    tls: Option<Tls>,
+    router: Router,
+    watcher: Watcher,
+    head_timeout: Duration,
+) {
     // Small pieces of text leave at once. Where that cannot be had, they leave a little later.
     let _ = stream.set_nodelay(true);
+    let Some(Tls(acceptor)) = tls else { return talk(stream, router, watcher, head_timeout).await };
+    // Whoever does not speak TLS, or slowly, is let go.
+    if let Ok(Ok(stream)) = tokio::time::timeout(head_timeout, acceptor.accept(stream)).await {
+        talk(stream, router, watcher, head_timeout).await;
+    }
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    watcher: Watcher,
+    head_timeout: Duration,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)

@@ -149,6 +149,7 @@ impl Metrics {
             entry.insert("waiting".to_owned(), json!(load.waiting));
             entry.insert("running".to_owned(), json!(load.running));
             entry.insert("prefix_cache_tokens".to_owned(), json!(load.kept_tokens));
+            entry.insert("memory_bytes".to_owned(), json!(served.memory));
             by_model.insert(served.id.clone(), Value::Object(entry));
         }
         let mut all = counted(totals);

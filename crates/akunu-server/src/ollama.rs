@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use akunu::scheduler::Event;
 use akunu::{FinishReason, Settings, Statistics};
-use akunu_text::chat::{DateTime, Message};
+use akunu_text::chat::{Channel, DateTime, Message};
 use akunu_text::tokenizer::{AddSpecial, Special};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::app::{App, Call};
-use crate::ask::{Question, Wire, finish_reason, prompt_of, sampling, stream, whole};
+use crate::ask::{Prompt, Question, Wire, finish_reason, prompt_of, sampling, stream, whole};
 use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
+use crate::thinking::{Said, Thinking};
 
 /// `GET /api/version`
 pub(crate) async fn version() -> Json<Value> {
@@ -25,21 +25,17 @@ pub(crate) async fn version() -> Json<Value> {
 
 /// `GET /api/tags`
 pub(crate) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
-    let models: Vec<Value> = app
-        .models
-        .all()
-        .iter()
-        .map(|served| {
-            json!({
-                "name": served.id,
-                "model": served.id,
-                "modified_at": time(DateTime::from_unix(served.created)),
-                "size": served.bytes,
-                "digest": "",
-                "details": details(served),
-            })
+    let describe = |model: &Value| {
+        json!({
+            "name": model["id"],
+            "model": model["id"],
+            "modified_at": time(DateTime::from_unix(model["created"].as_u64().unwrap_or(0))),
+            "size": model["size"].as_u64().unwrap_or(0),
+            "digest": "",
+            "details": details(model["family"].as_str().unwrap_or("")),
         })
-        .collect();
+    };
+    let models: Vec<Value> = app.models.describe().iter().map(describe).collect();
     Json(json!({"models": models}))
 }
 
@@ -49,7 +45,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     let name = name.or(call.fields.take("name")?);
     call.fields.take::<bool>("verbose")?;
     call.fields.end()?;
-    let served = call.app.models.find(name.as_deref())?;
+    let served = call.app.models.find(name.as_deref()).await?;
     let model = served.scheduler.model();
     let family = model.architecture().family;
     let mut info = json!({"general.architecture": family});
@@ -57,38 +53,39 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     let template = served.template.as_ref().map_or("", |template| template.source());
     Ok(Json(json!({
         "template": template,
-        "details": details(&served),
+        "details": details(family),
         "model_info": info,
         "capabilities": ["completion"],
     })))
 }
 
-fn details(served: &Served) -> Value {
-    let family = served.scheduler.model().architecture().family;
+fn details(family: &str) -> Value {
     json!({"format": "gguf", "family": family, "families": [family], "parameter_size": "", "quantization_level": ""})
 }
 
 /// `POST /api/chat`
 pub(crate) async fn chat(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(Some(&fields.need::<String>("model")?))?;
+    let served = call.app.models.find(Some(&fields.need::<String>("model")?)).await?;
     let messages = fields.messages("messages")?;
     let (mut settings, streamed) = settings(fields, &served)?;
+    let thinking = thinking(fields)?;
     fields.refuse("tools", &[json!([])], "is not available yet: this server does not call tools")?;
     fields.end()?;
-    let prompt = prompt_of(&served, &messages, None)?;
-    constraints::after_thinking(&served, &prompt, &mut settings)?;
+    let prompt = prompt(&served, &messages, thinking)?;
+    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
     answer(&call, served, prompt, settings, streamed, Kind::Chat).await
 }
 
 /// `POST /api/generate`
 pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(Some(&fields.need::<String>("model")?))?;
+    let served = call.app.models.find(Some(&fields.need::<String>("model")?)).await?;
     let text: String = fields.take("prompt")?.unwrap_or_default();
     let system: Option<String> = fields.take("system")?;
     let raw = fields.take("raw")?.unwrap_or(false);
     let (mut settings, streamed) = settings(fields, &served)?;
+    let thinking = thinking(fields)?;
     for (name, nothing) in
         [("suffix", json!("")), ("images", json!([])), ("context", json!([])), ("template", json!(""))]
     {
@@ -96,21 +93,38 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     }
     fields.end()?;
     let prompt = if raw || served.template.is_none() {
-        served.scheduler.model().tokenizer()?.encode(&text, Special::Parse, AddSpecial::Yes)
+        served.scheduler.model().tokenizer()?.encode(&text, Special::Parse, AddSpecial::Yes).into()
     } else {
         let system = system.filter(|text| !text.is_empty()).map(Message::system);
         let messages: Vec<Message> = system.into_iter().chain([Message::user(text)]).collect();
-        let prompt = prompt_of(&served, &messages, None)?;
-        constraints::after_thinking(&served, &prompt, &mut settings)?;
+        let prompt = prompt(&served, &messages, thinking)?;
+        constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
         prompt
     };
     answer(&call, served, prompt, settings, streamed, Kind::Generate).await
 }
 
+/// `think`: whether to, or how hard.
+fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
+    let wanted = match fields.take::<Value>("think")? {
+        None => None,
+        Some(Value::Bool(wanted)) => Some(wanted),
+        Some(effort) => Thinking::effort(&mut Fields::of("think", effort), "think")?,
+    };
+    Ok(Thinking { wanted, ..Thinking::default() })
+}
+
+fn prompt(served: &Served, messages: &[Message], thinking: Thinking) -> Result<Prompt, ApiError> {
+    let variables = match &served.template {
+        Some(template) => thinking.variables(template, None, "think")?,
+        None => Map::new(),
+    };
+    prompt_of(served, messages, Some(&variables), thinking)
+}
+
 fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), ApiError> {
     let streamed = fields.take("stream")?.unwrap_or(true);
     let constraint = constraints::ollama_format(fields)?;
-    fields.refuse("think", &[json!(false)], "is not available yet")?;
     let mut options = match fields.object("options")? {
         Some(options) => options,
         None => Fields::parse(b"{}")?,
@@ -137,7 +151,7 @@ fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), Ap
 async fn answer(
     call: &Call,
     served: Arc<Served>,
-    prompt: Vec<u32>,
+    prompt: Prompt,
     settings: Settings,
     streamed: bool,
     kind: Kind,
@@ -147,9 +161,9 @@ async fn answer(
     if streamed {
         return Ok(stream(answer, lines));
     }
-    let (mut choices, statistics) = answer.collect(1).await?;
+    let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    Ok(whole(&lines.last(&choice.text, choice.reason, &statistics)))
+    Ok(whole(&lines.last(&choice.text, &choice.reasoning, choice.reason, &taken.statistics)))
 }
 
 #[derive(Clone, Copy)]
@@ -166,18 +180,33 @@ struct Lines {
 }
 
 impl Lines {
-    fn line(&self, text: &str, done: bool) -> Value {
+    fn line(&self, text: &str, reasoning: &str, done: bool) -> Value {
         let mut line = json!({"model": self.served.id, "created_at": time(DateTime::now_utc())});
-        match self.kind {
-            Kind::Chat => line["message"] = json!({"role": "assistant", "content": text}),
-            Kind::Generate => line["response"] = json!(text),
+        let said = match self.kind {
+            Kind::Chat => {
+                line["message"] = json!({"role": "assistant", "content": text});
+                &mut line["message"]
+            }
+            Kind::Generate => {
+                line["response"] = json!(text);
+                &mut line
+            }
+        };
+        if !reasoning.is_empty() {
+            said["thinking"] = json!(reasoning);
         }
         line["done"] = json!(done);
         line
     }
 
-    fn last(&self, text: &str, reason: Option<FinishReason>, statistics: &Statistics) -> Value {
-        let mut line = self.line(text, true);
+    fn last(
+        &self,
+        text: &str,
+        reasoning: &str,
+        reason: Option<FinishReason>,
+        statistics: &Statistics,
+    ) -> Value {
+        let mut line = self.line(text, reasoning, true);
         let nanoseconds = |time: std::time::Duration| json!(time.as_nanos() as u64);
         line["done_reason"] = json!(reason.map(finish_reason));
         line["total_duration"] = nanoseconds(statistics.first_token + statistics.decode);
@@ -193,16 +222,18 @@ impl Lines {
 impl Wire for Lines {
     const CONTENT_TYPE: &'static str = "application/x-ndjson";
 
-    fn write(&mut self, event: Event, out: &mut String) {
-        let line = match event {
-            Event::Piece { piece, .. } if !piece.text.is_empty() => self.line(&piece.text, false),
-            Event::Started { .. } | Event::Piece { .. } => return,
-            Event::Finished { reason, .. } => {
+    fn write(&mut self, said: Said, out: &mut String) {
+        let line = match said {
+            Said::Started { .. } => return,
+            Said::Text { text, .. } if text.is_empty() => return,
+            Said::Text { channel: Channel::Answer, text, .. } => self.line(&text, "", false),
+            Said::Text { channel: Channel::Reasoning, text, .. } => self.line("", &text, false),
+            Said::Finished { reason, .. } => {
                 self.finished = Some(reason);
                 return;
             }
-            Event::Done(statistics) => self.last("", self.finished, &statistics),
-            Event::Failed(error) => ApiError::from(error).body(Dialect::Ollama),
+            Said::Done(taken) => self.last("", "", self.finished, &taken.statistics),
+            Said::Failed(error) => ApiError::from(error).body(Dialect::Ollama),
         };
         out.push_str(&line.to_string());
         out.push('\n');

@@ -12,17 +12,17 @@ use crate::app::App;
 
 /// `GET /health`
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Json<Value> {
-    let models: Vec<String> = app.models.all().iter().map(|served| served.id.clone()).collect();
+    let models: Vec<String> = app.models.loaded().iter().map(|served| served.id.clone()).collect();
     Json(json!({"status": "ok", "models": models}))
 }
 
 /// `GET /metrics`
 pub(crate) async fn prometheus(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let text = app.metrics.text(&app.models.all());
+    let text = app.metrics.text(&app.models.loaded());
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
 /// `GET /v1/metrics`
 pub(crate) async fn json_metrics(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(app.metrics.json(&app.models.all(), app.started.elapsed()))
+    Json(app.metrics.json(&app.models.loaded(), app.started.elapsed()))
 }

@@ -63,6 +63,23 @@ fn bad_bodies_are_refused_and_the_server_lives_on() {
 }
 
 #[test]
+fn the_page_needs_no_key_and_loads_nothing_from_elsewhere() {
+    let config = Config { keys: vec!["secret".to_owned()], ..Config::default() };
+    let server = serve(config, vec![]);
+    for (path, kind) in
+        [("/", "text/html"), ("/assets/page.css", "text/css"), ("/assets/page.js", "text/javascript")]
+    {
+        let reply = server.get(path);
+        assert_eq!(reply.status, 200);
+        assert!(reply.header("content-type").unwrap().starts_with(kind));
+        let policy = reply.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(!reply.text().contains("https://") || path.ends_with(".js"), "{path} names another server");
+    }
+    assert_eq!(server.get("/v1/models").status, 401);
+}
+
+#[test]
 fn a_client_that_leaves_ends_its_answer() {
     let server = simple();
     for stream in [true, false] {

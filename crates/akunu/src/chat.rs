@@ -97,7 +97,7 @@ impl Model {
     }
 
     /// The same, with the text they came from.
-    fn render_text(
+    pub fn render_text(
         &self,
         template: &ChatTemplate,
         options: &RenderOptions<'_>,

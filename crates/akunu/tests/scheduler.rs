@@ -6,7 +6,7 @@ mod tiny;
 
 use std::time::{Duration, Instant};
 
-use akunu::scheduler::{Event, Limits, LogProbabilities, Request, Response};
+use akunu::scheduler::{Chunk, Event, Limits, LogProbabilities, Request, Response};
 use akunu::{
     Error, FinishReason, Generation, Model, Options, Phase, Sampling, Scheduler, Settings, Statistics,
 };
@@ -111,7 +111,7 @@ fn is_the_same_whatever_else_runs(name: &str, backend: &str) {
     let requests = many_requests(name);
     let expected: Vec<_> = requests.iter().map(|request| alone_on(&load(name, &options), request)).collect();
     for (chunk, reuse_prefixes) in [(64, true), (5, true), (16, false)] {
-        let limits = Limits { chunk, reuse_prefixes, queue: 16 };
+        let limits = Limits { chunk: Chunk::Tokens(chunk), reuse_prefixes, queue: 16 };
         let scheduler = Scheduler::new(load(name, &options), &limits).unwrap();
         // Twice, so that the second round finds the first one's prompts in the cache.
         for round in 0..2 {

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use akunu::scheduler::{Event, LogProbabilities};
+use akunu::scheduler::LogProbabilities;
+use akunu_text::chat::Channel;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::{MOST_ALTERNATIVES, Wishes, new_id, unix_time};
+use super::{Envelope, MOST_ALTERNATIVES, Wishes};
 use crate::app::Call;
-use crate::ask::{Question, Wire, finish_reason, prompt_of, sse, stream, timings, token_text, usage, whole};
+use crate::ask::{Question, Wire, finish_reason, prompt_of, sse, stream, token_text, whole};
 use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
+use crate::thinking::{Said, Thinking};
 
 /// `POST /v1/chat/completions`
 pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let messages = fields.messages("messages")?;
     let wishes = Wishes::read(fields, &served)?;
     let log_probabilities = log_probabilities(fields)?;
@@ -27,48 +29,60 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         fields.refuse(name, &none, "is not available yet: this server does not call tools")?;
     }
     fields.refuse("modalities", &[json!(["text"])], "may only be [\"text\"]")?;
-    fields.refuse("reasoning_effort", &[json!("none")], "is not available yet")?;
+    let thinking = thinking(fields)?;
     fields.end()?;
 
-    let prompt = prompt_of(&served, &messages, variables.as_ref())?;
+    let variables = match &served.template {
+        Some(template) => thinking.variables(template, variables.as_ref(), "reasoning_effort")?,
+        None => Map::new(),
+    };
+    let prompt = prompt_of(&served, &messages, Some(&variables), thinking)?;
     let mut settings = wishes.settings.clone();
-    constraints::after_thinking(&served, &prompt, &mut settings)?;
+    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
     let mut question = Question::new(&call.app, Arc::clone(&served), prompt, settings, wishes.stream)?;
     wishes.apply(&mut question, log_probabilities);
+    let object = if wishes.stream { "chat.completion.chunk" } else { "chat.completion" };
     let chat = Chat {
-        id: new_id("chatcmpl-"),
-        created: unix_time(),
-        served,
+        envelope: Envelope::new("chatcmpl-", object, served, wishes.usage),
         choices: wishes.choices,
-        usage: wishes.usage,
         log_probabilities: log_probabilities.is_some(),
     };
     let answer = question.ask(&call)?;
     if wishes.stream {
         return Ok(stream(answer, chat));
     }
-    let (choices, statistics) = answer.collect(wishes.choices).await?;
+    let (choices, taken) = answer.collect(wishes.choices).await?;
     let choices: Vec<Value> = choices
         .into_iter()
         .enumerate()
         .map(|(index, choice)| {
+            let mut message = json!({"role": "assistant", "content": choice.text, "refusal": null});
+            if !choice.reasoning.is_empty() {
+                message["reasoning_content"] = json!(choice.reasoning);
+            }
             json!({
                 "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": null},
+                "message": message,
                 "logprobs": chat.logprobs(&choice.log_probabilities),
                 "finish_reason": choice.reason.map(finish_reason),
             })
         })
         .collect();
-    Ok(whole(&json!({
-        "id": chat.id,
-        "object": "chat.completion",
-        "created": chat.created,
-        "model": chat.served.id,
-        "choices": choices,
-        "usage": usage(&statistics),
-        "timings": timings(&statistics),
-    })))
+    Ok(whole(&chat.envelope.whole(&json!(choices), &taken)))
+}
+
+/// Whether to think, and whether thoughts come as `reasoning_content` or in the text.
+fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
+    let wanted = Thinking::effort(fields, "reasoning_effort")?;
+    let apart = match fields.take::<String>("reasoning_format")?.as_deref() {
+        None | Some("auto" | "deepseek") => true,
+        Some("none") => false,
+        Some(other) => {
+            let problem = format!("is \"{other}\": it must be auto, deepseek or none");
+            return Err(ApiError::field("reasoning_format", problem));
+        }
+    };
+    Ok(Thinking { wanted, apart })
 }
 
 fn log_probabilities(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
@@ -84,12 +98,8 @@ fn log_probabilities(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
 
 /// An answer in OpenAI's words.
 struct Chat {
-    id: String,
-    created: u64,
-    served: Arc<Served>,
+    envelope: Envelope,
     choices: usize,
-    /// Whether the last chunk says what it took.
-    usage: bool,
     log_probabilities: bool,
 }
 
@@ -99,68 +109,53 @@ impl Chat {
         if !self.log_probabilities {
             return Value::Null;
         }
-        let entry = |token: u32, log_probability: f32| {
-            let (text, bytes) = token_text(&self.served, token);
-            json!({"token": text, "logprob": log_probability, "bytes": bytes})
-        };
-        let content = entries.iter().map(|at| {
-            let top = at.alternatives.iter().map(|(token, log_probability)| entry(*token, *log_probability));
-            let mut chosen = entry(at.token, at.log_probability);
-            chosen["top_logprobs"] = top.collect();
-            chosen
-        });
-        json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+        let content: Vec<Value> = entries.iter().map(|at| logprob(&self.envelope.served, at)).collect();
+        json!({"content": content, "refusal": null})
     }
 
-    fn chunk(&self, choices: &Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.served.id,
-            "choices": choices,
-        });
-        if self.usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
+    fn delta(&self, out: &mut String, index: usize, delta: &Value, logprobs: &Value, finish: Option<&str>) {
+        let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
+        self.envelope.chunk(out, &choice);
     }
+}
 
-    fn delta(&self, index: usize, delta: &Value, logprobs: &Value, finish: Option<&str>) -> Value {
-        self.chunk(&json!([{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]))
-    }
+fn logprob(served: &Served, at: &LogProbabilities) -> Value {
+    let entry = |token: u32, log_probability: f32| {
+        let (text, bytes) = token_text(served, token);
+        json!({"token": text, "logprob": log_probability, "bytes": bytes})
+    };
+    let top = at.alternatives.iter().map(|(token, log_probability)| entry(*token, *log_probability));
+    let mut chosen = entry(at.token, at.log_probability);
+    chosen["top_logprobs"] = top.collect();
+    chosen
 }
 
 impl Wire for Chat {
     const CONTENT_TYPE: &'static str = "text/event-stream";
 
-    fn write(&mut self, event: Event, out: &mut String) {
-        match event {
-            Event::Started { .. } => {
+    fn write(&mut self, said: Said, out: &mut String) {
+        match said {
+            Said::Started { .. } => {
                 for index in 0..self.choices {
                     let role = json!({"role": "assistant", "content": ""});
-                    sse(out, &self.delta(index, &role, &Value::Null, None));
+                    self.delta(out, index, &role, &Value::Null, None);
                 }
             }
-            Event::Piece { choice, piece, log_probabilities } => {
+            Said::Text { choice, channel, text, log_probabilities } => {
                 let logprobs = self.logprobs(&log_probabilities);
-                if !piece.text.is_empty() || self.log_probabilities {
-                    sse(out, &self.delta(choice, &json!({"content": piece.text}), &logprobs, None));
+                let name = match channel {
+                    Channel::Answer => "content",
+                    Channel::Reasoning => "reasoning_content",
+                };
+                if !text.is_empty() || self.log_probabilities {
+                    self.delta(out, choice, &json!({name: text}), &logprobs, None);
                 }
             }
-            Event::Finished { choice, reason } => {
-                sse(out, &self.delta(choice, &json!({}), &Value::Null, Some(finish_reason(reason))));
+            Said::Finished { choice, reason } => {
+                self.delta(out, choice, &json!({}), &Value::Null, Some(finish_reason(reason)));
             }
-            Event::Done(statistics) => {
-                if self.usage {
-                    let mut chunk = self.chunk(&json!([]));
-                    chunk["usage"] = usage(&statistics);
-                    chunk["timings"] = timings(&statistics);
-                    sse(out, &chunk);
-                }
-                out.push_str("data: [DONE]\n\n");
-            }
-            Event::Failed(error) => sse(out, &ApiError::from(error).body(Dialect::OpenAi)),
+            Said::Done(taken) => self.envelope.end(out, &taken),
+            Said::Failed(error) => sse(out, &ApiError::from(error).body(Dialect::OpenAi)),
         }
     }
 }

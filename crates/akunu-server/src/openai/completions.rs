@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use akunu::Statistics;
-use akunu::scheduler::{Event, LogProbabilities};
+use akunu::scheduler::LogProbabilities;
 use akunu_text::tokenizer::{AddSpecial, Special};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::{MOST_ALTERNATIVES, Wishes, new_id, unix_time};
+use super::{Envelope, MOST_ALTERNATIVES, Wishes};
 use crate::app::Call;
-use crate::ask::{Question, Wire, finish_reason, sse, stream, timings, token_text, usage, whole};
+use crate::ask::{Question, Wire, finish_reason, sse, stream, token_text, whole};
 use crate::error::{ApiError, Dialect};
 use crate::models::Served;
+use crate::thinking::{Said, Taken};
 
 /// Most prompts in one request.
 const MOST_PROMPTS: usize = 64;
@@ -20,7 +20,7 @@ const MOST_PROMPTS: usize = 64;
 /// `POST /v1/completions`
 pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let prompts = prompts(&fields.need("prompt")?, &served)?;
     let mut wishes = Wishes::read(fields, &served)?;
     // OpenAI's own default for this one.
@@ -48,16 +48,14 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
     for prompt in prompts {
         echoes.push(if echo { text_of(&served, &prompt)? } else { String::new() });
         let settings = wishes.settings.clone();
-        let mut question = Question::new(&call.app, Arc::clone(&served), prompt, settings, wishes.stream)?;
+        let mut question =
+            Question::new(&call.app, Arc::clone(&served), prompt.into(), settings, wishes.stream)?;
         wishes.apply(&mut question, log_probabilities);
         answers.push(question.ask(&call)?);
     }
     let completion = Completion {
-        id: new_id("cmpl-"),
-        created: unix_time(),
-        served,
+        envelope: Envelope::new("cmpl-", "text_completion", served, wishes.usage),
         choices: wishes.choices,
-        usage: wishes.usage,
         log_probabilities: log_probabilities.is_some(),
         offsets: vec![0; wishes.choices],
         echo: echoes.first().cloned().unwrap_or_default(),
@@ -68,9 +66,9 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         return Ok(stream(answer, completion));
     }
     let mut choices = Vec::new();
-    let mut total = Statistics::default();
+    let mut taken = Taken::default();
     for (answer, echo) in answers.into_iter().zip(echoes) {
-        let (texts, statistics) = answer.collect(wishes.choices).await?;
+        let (texts, Taken { statistics, .. }) = answer.collect(wishes.choices).await?;
         for choice in texts {
             let mut entry = completion.entry(
                 choices.len(),
@@ -80,6 +78,7 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
             entry["logprobs"] = completion.logprobs(&choice.log_probabilities, &mut 0);
             choices.push(entry);
         }
+        let total = &mut taken.statistics;
         total.prompt_tokens += statistics.prompt_tokens;
         total.cached_tokens += statistics.cached_tokens;
         total.generated_tokens += statistics.generated_tokens;
@@ -87,15 +86,7 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         total.decode += statistics.decode;
         total.first_token = total.first_token.max(statistics.first_token);
     }
-    Ok(whole(&json!({
-        "id": completion.id,
-        "object": "text_completion",
-        "created": completion.created,
-        "model": completion.served.id,
-        "choices": choices,
-        "usage": usage(&total),
-        "timings": timings(&total),
-    })))
+    Ok(whole(&completion.envelope.whole(&json!(choices), &taken)))
 }
 
 /// One prompt or several, as text or as tokens. Names of special tokens in a text are special tokens.
@@ -132,12 +123,8 @@ fn text_of(served: &Served, tokens: &[u32]) -> Result<String, ApiError> {
 
 /// An answer in OpenAI's words.
 struct Completion {
-    id: String,
-    created: u64,
-    served: Arc<Served>,
+    envelope: Envelope,
     choices: usize,
-    /// Whether the last chunk says what it took.
-    usage: bool,
     log_probabilities: bool,
     /// `[choice]`: bytes of text so far.
     offsets: Vec<usize>,
@@ -157,7 +144,7 @@ impl Completion {
         }
         let (mut tokens, mut offsets, mut top) = (Vec::new(), Vec::new(), Vec::new());
         for at in entries {
-            let (text, _) = token_text(&self.served, at.token);
+            let (text, _) = token_text(&self.envelope.served, at.token);
             offsets.push(*offset);
             *offset += text.chars().count();
             tokens.push(text);
@@ -165,7 +152,7 @@ impl Completion {
             top.push(
                 alternatives
                     .map(|(token, log_probability)| {
-                        (token_text(&self.served, *token).0, json!(log_probability))
+                        (token_text(&self.envelope.served, *token).0, json!(log_probability))
                     })
                     .collect::<Map<String, Value>>(),
             );
@@ -173,57 +160,35 @@ impl Completion {
         let own: Vec<f32> = entries.iter().map(|at| at.log_probability).collect();
         json!({"tokens": tokens, "token_logprobs": own, "top_logprobs": top, "text_offset": offsets})
     }
-
-    fn chunk(&self, choices: &Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.served.id,
-            "choices": choices,
-        });
-        if self.usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
-    }
 }
 
 impl Wire for Completion {
     const CONTENT_TYPE: &'static str = "text/event-stream";
 
-    fn write(&mut self, event: Event, out: &mut String) {
-        match event {
-            Event::Started { .. } => {
+    fn write(&mut self, said: Said, out: &mut String) {
+        match said {
+            Said::Started { .. } => {
                 for index in 0..self.choices {
                     if !self.echo.is_empty() {
-                        sse(out, &self.chunk(&json!([self.entry(index, &self.echo, None)])));
+                        self.envelope.chunk(out, &self.entry(index, &self.echo, None));
                     }
                 }
             }
-            Event::Piece { choice, piece, log_probabilities } => {
-                if piece.text.is_empty() && log_probabilities.is_empty() {
+            Said::Text { choice, text, log_probabilities, .. } => {
+                if text.is_empty() && log_probabilities.is_empty() {
                     return;
                 }
-                let mut entry = self.entry(choice, &piece.text, None);
+                let mut entry = self.entry(choice, &text, None);
                 let mut offset = self.offsets[choice];
                 entry["logprobs"] = self.logprobs(&log_probabilities, &mut offset);
                 self.offsets[choice] = offset;
-                sse(out, &self.chunk(&json!([entry])));
+                self.envelope.chunk(out, &entry);
             }
-            Event::Finished { choice, reason } => {
-                let entry = self.entry(choice, "", Some(finish_reason(reason)));
-                sse(out, &self.chunk(&json!([entry])));
+            Said::Finished { choice, reason } => {
+                self.envelope.chunk(out, &self.entry(choice, "", Some(finish_reason(reason))));
             }
-            Event::Done(statistics) => {
-                if self.usage {
-                    let mut chunk = self.chunk(&json!([]));
-                    chunk["usage"] = usage(&statistics);
-                    sse(out, &chunk);
-                }
-                out.push_str("data: [DONE]\n\n");
-            }
-            Event::Failed(error) => sse(out, &ApiError::from(error).body(Dialect::OpenAi)),
+            Said::Done(taken) => self.envelope.end(out, &taken),
+            Said::Failed(error) => sse(out, &ApiError::from(error).body(Dialect::OpenAi)),
         }
     }
 }

@@ -6,15 +6,18 @@ pub(crate) mod models;
 pub(crate) mod responses;
 pub(crate) mod tokens;
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use akunu::Settings;
+use serde_json::{Value, json};
 
-use crate::ask::{Question, random, sampling};
+use crate::ask::{Question, random, sampling, sse, timings, usage};
 use crate::constraints;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Served;
+use crate::thinking::Taken;
 
 /// Most alternatives a client may ask for with each token.
 const MOST_ALTERNATIVES: usize = 20;
@@ -61,6 +64,57 @@ impl Wishes {
     fn apply(&self, question: &mut Question, log_probabilities: Option<usize>) {
         question.request.choices = self.choices;
         question.request.log_probabilities = log_probabilities;
+    }
+}
+
+/// What both kinds of completion say around their choices, whole or in chunks.
+struct Envelope {
+    id: String,
+    object: &'static str,
+    created: u64,
+    served: Arc<Served>,
+    /// Whether the last chunk says what it took.
+    usage: bool,
+}
+
+impl Envelope {
+    fn new(prefix: &str, object: &'static str, served: Arc<Served>, usage: bool) -> Envelope {
+        Envelope { id: new_id(prefix), object, created: unix_time(), served, usage }
+    }
+
+    fn around(&self, choices: &Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.served.id,
+            "choices": choices,
+        })
+    }
+
+    /// All of an answer.
+    fn whole(&self, choices: &Value, taken: &Taken) -> Value {
+        let mut whole = self.around(choices);
+        whole["usage"] = usage(taken);
+        whole["timings"] = timings(&taken.statistics);
+        whole
+    }
+
+    /// Writes one choice of a stream.
+    fn chunk(&self, out: &mut String, choice: &Value) {
+        let mut chunk = self.around(&json!([choice]));
+        if self.usage {
+            chunk["usage"] = Value::Null;
+        }
+        sse(out, &chunk);
+    }
+
+    /// Writes the end of a stream.
+    fn end(&self, out: &mut String, taken: &Taken) {
+        if self.usage {
+            sse(out, &self.whole(&json!([]), taken));
+        }
+        out.push_str("data: [DONE]\n\n");
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use akunu::scheduler::Event;
-use akunu::{FinishReason, Settings, Statistics};
-use akunu_text::chat::Message;
+use akunu::{FinishReason, Settings};
+use akunu_text::chat::{Channel, Message};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{new_id, unix_time};
 use crate::app::Call;
@@ -15,11 +14,12 @@ use crate::constraints;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
+use crate::thinking::{Said, Taken, Thinking};
 
 /// `POST /v1/responses`
 pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let instructions: Option<String> = fields.take("instructions")?;
     let mut messages: Vec<Message> = instructions.iter().map(Message::system).collect();
     messages.extend(input(fields)?);
@@ -41,16 +41,19 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     fields.refuse("tools", &[json!([])], "is not available yet: this server does not call tools")?;
     let choices = [json!("none"), json!("auto")];
     fields.refuse("tool_choice", &choices, "is not available yet: this server does not call tools")?;
-    fields.refuse("reasoning", &[json!({})], "is not available yet")?;
-    fields.refuse("include", &[json!([])], "is not available")?;
+    let thinking = thinking(fields)?;
+    fields.refuse("include", &[json!([]), json!(["reasoning.encrypted_content"])], "is not available")?;
     fields.refuse("truncation", &[json!("disabled")], "may only be \"disabled\"")?;
     fields.end()?;
 
-    let prompt = prompt_of(&served, &messages, None)?;
-    constraints::after_thinking(&served, &prompt, &mut settings)?;
+    let variables = match &served.template {
+        Some(template) => thinking.variables(template, None, "reasoning.effort")?,
+        None => Map::new(),
+    };
+    let prompt = prompt_of(&served, &messages, Some(&variables), thinking)?;
+    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
     let reply = Reply {
         id: new_id("resp_"),
-        item: new_id("msg_"),
         created: unix_time(),
         served: Arc::clone(&served),
         echoed: json!({
@@ -59,7 +62,7 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
             "temperature": settings.sampling.temperature,
             "top_p": settings.sampling.top_p,
         }),
-        text: String::new(),
+        items: Vec::new(),
         finished: None,
         events: 0,
     };
@@ -67,10 +70,24 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     if streamed {
         return Ok(stream(answer, reply));
     }
-    let (mut choices, statistics) = answer.collect(1).await?;
+    let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let reply = Reply { text: choice.text, finished: choice.reason, ..reply };
-    Ok(whole(&reply.complete(&statistics)))
+    let mut items = vec![Item { text: choice.text, ..Item::new(Channel::Answer) }];
+    if !choice.reasoning.is_empty() {
+        items.insert(0, Item { text: choice.reasoning, ..Item::new(Channel::Reasoning) });
+    }
+    let reply = Reply { items, finished: choice.reason, ..reply };
+    Ok(whole(&reply.complete(&taken)))
+}
+
+fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
+    let Some(mut reasoning) = fields.object("reasoning")? else { return Ok(Thinking::default()) };
+    let wanted = Thinking::effort(&mut reasoning, "effort")?;
+    // Thoughts come as they are, whatever summary is asked for.
+    reasoning.take::<String>("summary")?;
+    reasoning.take::<String>("generate_summary")?;
+    reasoning.end()?;
+    Ok(Thinking { wanted, ..Thinking::default() })
 }
 
 /// A text, or the messages of a conversation.
@@ -80,6 +97,8 @@ fn input(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
         Value::Array(items) => items,
         _ => return Err(ApiError::field("input", "must be a string or a list of messages")),
     };
+    // Models do not read what they thought before earlier answers.
+    items.retain(|item| item["type"] != "reasoning");
     for (i, item) in items.iter_mut().enumerate() {
         let Some(item) = item.as_object_mut() else { continue };
         if let Some(kind) = item.remove("type")
@@ -98,16 +117,55 @@ fn input(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
 /// An answer in the words of the Responses interface.
 struct Reply {
     id: String,
-    /// The id of the one message in it.
-    item: String,
     created: u64,
     served: Arc<Served>,
     /// Fields of the request that the answer repeats.
     echoed: Value,
-    text: String,
+    /// Thoughts, if there are any, and the message.
+    items: Vec<Item>,
     finished: Option<FinishReason>,
     /// How many events were sent.
     events: usize,
+}
+
+/// One item of the output: thoughts or a message.
+struct Item {
+    id: String,
+    channel: Channel,
+    text: String,
+}
+
+impl Item {
+    fn new(channel: Channel) -> Item {
+        let id = new_id(if channel == Channel::Answer { "msg_" } else { "rs_" });
+        Item { id, channel, text: String::new() }
+    }
+
+    /// What is in it.
+    fn part(&self) -> Value {
+        match self.channel {
+            Channel::Answer => json!({"type": "output_text", "text": self.text, "annotations": []}),
+            Channel::Reasoning => json!({"type": "reasoning_text", "text": self.text}),
+        }
+    }
+
+    fn describe(&self, status: &str, content: &Value) -> Value {
+        let Item { id, channel, .. } = self;
+        match channel {
+            Channel::Answer => {
+                json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": content})
+            }
+            Channel::Reasoning => {
+                json!({"type": "reasoning", "id": id, "status": status, "summary": [], "content": content})
+            }
+        }
+    }
+
+    /// What events about its text are called.
+    fn event_name(&self, what: &str) -> String {
+        let kind = if self.channel == Channel::Answer { "output_text" } else { "reasoning_text" };
+        format!("response.{kind}.{what}")
+    }
 }
 
 impl Reply {
@@ -143,18 +201,12 @@ impl Reply {
         if self.finished == Some(FinishReason::Length) { "incomplete" } else { "completed" }
     }
 
-    fn part(&self) -> Value {
-        json!({"type": "output_text", "text": self.text, "annotations": []})
-    }
-
-    fn message(&self, status: &str, content: &Value) -> Value {
-        json!({"type": "message", "id": self.item, "status": status, "role": "assistant", "content": content})
-    }
-
-    fn complete(&self, statistics: &Statistics) -> Value {
+    fn complete(&self, taken: &Taken) -> Value {
+        let Taken { statistics, reasoning_tokens } = taken;
         let status = self.status();
-        let message = self.message(status, &json!([self.part()]));
-        let mut response = self.response(status, &json!([message]));
+        let output: Vec<Value> =
+            self.items.iter().map(|item| item.describe(status, &json!([item.part()]))).collect();
+        let mut response = self.response(status, &json!(output));
         if status == "incomplete" {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
@@ -162,7 +214,7 @@ impl Reply {
             "input_tokens": statistics.prompt_tokens,
             "input_tokens_details": {"cached_tokens": statistics.cached_tokens},
             "output_tokens": statistics.generated_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
             "total_tokens": statistics.prompt_tokens + statistics.generated_tokens,
         });
         response
@@ -179,49 +231,79 @@ impl Reply {
         sse(out, &value);
     }
 
-    /// An event about the text.
+    /// An event about the last item's text.
     fn content_event(&mut self, out: &mut String, kind: &str, mut value: Value) {
-        value["item_id"] = json!(self.item);
-        value["output_index"] = json!(0);
+        value["item_id"] = json!(self.items.last().map(|item| &item.id));
+        value["output_index"] = json!(self.items.len() - 1);
         value["content_index"] = json!(0);
         self.event(out, kind, value);
+    }
+
+    /// Goes on in an item of this kind.
+    fn enter(&mut self, channel: Channel, out: &mut String) {
+        if self.items.last().is_some_and(|item| item.channel == channel) {
+            return;
+        }
+        self.leave("completed", out);
+        let item = Item::new(channel);
+        let (index, part) = (self.items.len(), item.part());
+        let described = item.describe("in_progress", &json!([]));
+        self.items.push(item);
+        self.event(out, "response.output_item.added", json!({"output_index": index, "item": described}));
+        self.content_event(out, "response.content_part.added", json!({"part": part}));
+    }
+
+    /// Ends the last item.
+    fn leave(&mut self, status: &str, out: &mut String) {
+        let Some(item) = self.items.last() else { return };
+        let (part, done) = (item.part(), item.event_name("done"));
+        let mut text = json!({"text": item.text});
+        if item.channel == Channel::Answer {
+            text["logprobs"] = json!([]);
+        }
+        let described = item.describe(status, &json!([part]));
+        let index = self.items.len() - 1;
+        self.content_event(out, &done, text);
+        self.content_event(out, "response.content_part.done", json!({"part": part}));
+        self.event(out, "response.output_item.done", json!({"output_index": index, "item": described}));
     }
 }
 
 impl Wire for Reply {
     const CONTENT_TYPE: &'static str = "text/event-stream";
 
-    fn write(&mut self, event: Event, out: &mut String) {
-        match event {
-            Event::Started { .. } => {
+    fn write(&mut self, said: Said, out: &mut String) {
+        match said {
+            Said::Started { .. } => {
                 let response = self.response("in_progress", &json!([]));
                 self.event(out, "response.created", json!({"response": response}));
                 self.event(out, "response.in_progress", json!({"response": response}));
-                let item = self.message("in_progress", &json!([]));
-                self.event(out, "response.output_item.added", json!({"output_index": 0, "item": item}));
-                let part = self.part();
-                self.content_event(out, "response.content_part.added", json!({"part": part}));
             }
-            Event::Piece { piece, .. } if piece.text.is_empty() => {}
-            Event::Piece { piece, .. } => {
-                self.text.push_str(&piece.text);
-                let delta = json!({"delta": piece.text, "logprobs": []});
-                self.content_event(out, "response.output_text.delta", delta);
+            Said::Text { text, .. } if text.is_empty() => {}
+            Said::Text { channel, text, .. } => {
+                self.enter(channel, out);
+                let mut delta = json!({"delta": text});
+                if channel == Channel::Answer {
+                    delta["logprobs"] = json!([]);
+                }
+                if let Some(item) = self.items.last_mut() {
+                    item.text.push_str(&text);
+                    let kind = item.event_name("delta");
+                    self.content_event(out, &kind, delta);
+                }
             }
-            Event::Finished { reason, .. } => {
+            Said::Finished { reason, .. } => {
                 self.finished = Some(reason);
-                let (text, part) = (self.text.clone(), self.part());
-                self.content_event(out, "response.output_text.done", json!({"text": text, "logprobs": []}));
-                self.content_event(out, "response.content_part.done", json!({"part": part}));
-                let item = self.message(self.status(), &json!([part]));
-                self.event(out, "response.output_item.done", json!({"output_index": 0, "item": item}));
+                // There is always a message, be it empty.
+                self.enter(Channel::Answer, out);
+                self.leave(self.status(), out);
             }
-            Event::Done(statistics) => {
-                let response = self.complete(&statistics);
+            Said::Done(taken) => {
+                let response = self.complete(&taken);
                 let kind = format!("response.{}", self.status());
                 self.event(out, &kind, json!({"response": response}));
             }
-            Event::Failed(error) => {
+            Said::Failed(error) => {
                 let body = ApiError::from(error).body(Dialect::OpenAi);
                 self.event(out, "error", body["error"].clone());
             }

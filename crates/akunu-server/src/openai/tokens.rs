@@ -10,7 +10,7 @@ use crate::error::ApiError;
 /// `POST /v1/tokenize`: the tokens of a text. Names of special tokens in it are text unless `parse_special` says otherwise.
 pub(crate) async fn tokenize(mut call: Call) -> Result<Json<Value>, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let text: String = fields.need("text")?;
     let add = if fields.take("add_special")?.unwrap_or(true) { AddSpecial::Yes } else { AddSpecial::No };
     let special =
@@ -23,7 +23,7 @@ pub(crate) async fn tokenize(mut call: Call) -> Result<Json<Value>, ApiError> {
 /// `POST /v1/detokenize`: the text of tokens.
 pub(crate) async fn detokenize(mut call: Call) -> Result<Json<Value>, ApiError> {
     let fields = &mut call.fields;
-    let served = call.app.models.find(fields.take::<String>("model")?.as_deref())?;
+    let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let tokens: Vec<u32> = fields.need("tokens")?;
     call.fields.end()?;
     let model = served.scheduler.model();

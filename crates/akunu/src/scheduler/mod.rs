@@ -26,6 +26,7 @@
 //! ```
 
 mod log_probabilities;
+mod pace;
 mod prefix;
 mod queue;
 mod running;
@@ -56,16 +57,26 @@ use worker::Worker;
 pub struct Limits {
     /// Most requests that wait for a sequence; one more is refused.
     pub queue: usize,
-    /// Most tokens of prompts in a step while texts are being generated. Less makes those flow more evenly, more reads
-    /// prompts sooner.
-    pub chunk: usize,
+    /// How much of the prompts a step may read while texts are being generated. Less makes those flow more evenly, more
+    /// reads prompts sooner.
+    pub chunk: Chunk,
     /// Whether prompts that begin like an earlier one take that part from the cache.
     pub reuse_prefixes: bool,
 }
 
+/// A share of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// So many tokens.
+    Tokens(usize),
+    /// As many as are read in this time, or in the time the step takes without them if that is longer: texts that flow
+    /// pause for no more than that. How long tokens take is measured all the time.
+    Time(Duration),
+}
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { queue: 16, chunk: 64, reuse_prefixes: true }
+        Limits { queue: 16, chunk: Chunk::Time(Duration::from_millis(50)), reuse_prefixes: true }
     }
 }
 
@@ -180,7 +191,7 @@ impl Scheduler {
                 });
             }
         }
-        if limits.chunk == 0 {
+        if limits.chunk == Chunk::Tokens(0) {
             return Err(Error::Usage {
                 problem: "prompts cannot be read in chunks of 0 tokens".to_owned(),
                 hint: "the chunk must be at least 1".to_owned(),

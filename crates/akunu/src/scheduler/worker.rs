@@ -1,11 +1,13 @@
 //! The scheduler's thread: one step after another.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use akunu_program::select::{Scratch, select};
-use akunu_program::{BLOCK, Outputs, StopFlag, Work};
+use akunu_program::{BLOCK, Outputs, Phase, StopFlag, Work};
 
 use super::log_probabilities::LogProbabilities;
+use super::pace::Pace;
 use super::prefix::PrefixCache;
 use super::queue::{Load, Queue};
 use super::running::{Chosen, Outcome, Running, begin};
@@ -17,7 +19,7 @@ use crate::{Error, Result};
 pub(super) struct Worker {
     model: Model,
     queue: Arc<Queue>,
-    chunk: usize,
+    pace: Pace,
     prefixes: Option<PrefixCache>,
     /// In the order they began.
     running: Vec<Running>,
@@ -32,7 +34,7 @@ impl Worker {
             prefixes: limits.reuse_prefixes.then(|| PrefixCache::new(windows())),
             model,
             queue,
-            chunk: limits.chunk,
+            pace: Pace::new(limits.chunk),
             running: Vec::new(),
             load: Load::default(),
             out: Outputs::default(),
@@ -113,7 +115,7 @@ impl Worker {
             }
         }
         let decoding = rows < self.model.batch();
-        let mut budget = if decoding { rows.min(self.chunk) } else { rows };
+        let mut budget = if decoding { rows.min(self.pace.chunk()) } else { rows };
         // Whoever needs less than a share leaves the rest to the others.
         unread.sort_by_key(|(left, ..)| *left);
         let mut sharing = unread.len();
@@ -188,8 +190,12 @@ impl Worker {
         let work = if logits { Work::Forward } else { Work::Step };
         let mut feeds = Vec::new();
         self.running.iter_mut().for_each(|running| running.feeds(!logits, &mut feeds));
+        let decoded = feeds.iter().filter(|feed| feed.phase == Phase::Decode).count();
+        let read: usize = feeds.iter().map(|feed| feed.tokens.len()).sum::<usize>() - decoded;
+        let began = Instant::now();
         sequence::run(&self.model, &mut feeds, work, &StopFlag::default(), &mut self.out)?;
         drop(feeds);
+        self.pace.observe(decoded, read, began.elapsed());
         self.load.steps += 1;
         let (out, width) = (&self.out, self.model.vocabulary());
         let mut row = 0;

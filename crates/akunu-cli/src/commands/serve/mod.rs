@@ -1,19 +1,23 @@
 //! `akunu serve`
 
+mod library;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use akunu::scheduler::{Limits, Scheduler};
-use akunu::{Error, Options};
-use akunu_server::{Config, Log, Server};
+use akunu::Error;
+use akunu::scheduler::{Chunk, Limits};
+use akunu_server::{Config, Log, Server, Source, Tls};
 use akunu_text::chat::{BUILTIN_NAMES, ChatTemplate};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 
 use crate::engine::{DEFAULT_MODEL, EngineArguments, positive};
+use crate::model::locate;
 use crate::progress::line;
 use crate::stop;
+use library::Local;
 
 /// Where a key may come from without being seen in the list of processes.
 const KEY_VARIABLE: &str = "AKUNU_API_KEY";
@@ -60,9 +64,9 @@ pub struct Arguments {
     #[arg(long, value_name = "TEMPLATE")]
     chat_template: Option<String>,
 
-    /// Tokens of prompts read in one step while answers are being generated
-    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = positive())]
-    chunk: u32,
+    /// How long answers may pause, in each step, while other prompts are read; or as long as a step takes without them
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 50)]
+    max_pause: u64,
 
     /// Do not keep prompts for others that begin alike
     #[arg(long)]
@@ -84,9 +88,29 @@ pub struct Arguments {
     #[arg(long)]
     allow_public: bool,
 
+    /// A certificate (chain) in PEM: the server then speaks HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     /// A web page's origin whose scripts may call the server, `*` for any; may be given several times
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
+
+    /// Memory that models may take together, in GiB: to load another, idle ones are unloaded [default: no limit]
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    memory_budget: Option<u64>,
+
+    /// Unload models nobody has used for this long, until they are asked for again; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u64,
+
+    /// Let clients load and unload models although others can reach the server
+    #[arg(long)]
+    manage_models: bool,
 
     /// Find a model by its exact id alone
     #[arg(long)]
@@ -133,10 +157,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         .into());
     }
-    let server = Server::new(Config {
+    let config = Config {
         keys,
         cors_origins: arguments.cors_origin.clone(),
         strict_models: arguments.strict_models,
+        memory_budget: arguments.memory_budget,
+        idle_timeout: (arguments.idle_timeout > 0).then(|| Duration::from_secs(arguments.idle_timeout)),
+        manage_models: arguments.host.is_loopback() || arguments.manage_models,
         default_max_tokens: arguments.default_max_tokens,
         rate_limit: arguments.rate_limit,
         connections: arguments.max_connections as usize,
@@ -148,7 +175,29 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             LogFormat::Json => Log::Json,
         },
         ..Config::default()
-    });
+    };
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key)?),
+        _ => None,
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let server = Server::with_library(
+        config,
+        Local {
+            engine: arguments.engine.clone(),
+            parallel: arguments.parallel as usize,
+            limits: Limits {
+                queue: arguments.max_queue,
+                chunk: Chunk::Time(Duration::from_millis(arguments.max_pause)),
+                reuse_prefixes: !arguments.no_prefix_cache,
+            },
+            template: arguments.chat_template.as_deref().map(template).transpose()?,
+        },
+    );
+    let server = match tls {
+        Some(tls) => server.with_tls(tls),
+        None => server,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Before the models: a port that is taken is told at once.
     let address = SocketAddr::new(arguments.host, arguments.port);
@@ -156,10 +205,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .block_on(TcpListener::bind(address))
         .with_context(|| format!("cannot listen on {address}"))?;
     for (id, model) in models(arguments) {
-        let template = arguments.chat_template.as_deref().map(template).transpose()?;
-        server.add(&id, scheduler(arguments, &model)?, template)?;
+        let model = locate(&model)?.to_string_lossy().into_owned();
+        if !server.load(&id, &Source { model, context: None })? {
+            line(&format!("{id} does not fit beside the others and will be loaded when it is asked for"));
+        }
     }
-    line(&format!("listening on http://{}", listener.local_addr()?));
+    line(&format!("listening on {scheme}://{}", listener.local_addr()?));
     runtime.block_on(server.run(listener, async {
         while stop::asked().is_continue() {
             tokio::time::sleep(POLL).await;
@@ -169,22 +220,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn scheduler(arguments: &Arguments, model: &str) -> akunu::Result<Scheduler> {
-    let sequences = arguments.parallel as usize;
-    let default = Options::default();
-    let options = Options {
-        sequences,
-        outputs: sequences.max(default.outputs),
-        batch: sequences.max(default.batch),
-        ..default
-    };
-    let model = arguments.engine.load(Some(model), &options)?;
-    let limits = Limits {
-        queue: arguments.max_queue,
-        chunk: arguments.chunk as usize,
-        reuse_prefixes: !arguments.no_prefix_cache,
-    };
-    Scheduler::new(model, &limits)
+/// GiB as bytes.
+fn gibibytes(given: &str) -> std::result::Result<u64, String> {
+    match given.parse::<f64>() {
+        Ok(gib) if gib > 0.0 && gib < 1e9 => Ok((gib * f64::from(1 << 30)) as u64),
+        _ => Err("it must be a number above 0".to_owned()),
+    }
 }
 
 /// A built-in template, or that in a file.

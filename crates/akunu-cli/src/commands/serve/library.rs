@@ -1,0 +1,57 @@
+//! The models of this machine, as the server loads them.
+
+use akunu::hub::Hub;
+use akunu::scheduler::{Limits, Scheduler};
+use akunu::{KvType, Options, Result, Summary};
+use akunu_format::ModelFile;
+use akunu_server::{Library, Loaded, Source};
+use akunu_text::chat::ChatTemplate;
+
+use crate::engine::EngineArguments;
+
+/// Models by path or name. Nothing is downloaded while the server runs.
+pub struct Local {
+    pub engine: EngineArguments,
+    /// Answers that each model generates at the same time.
+    pub parallel: usize,
+    pub limits: Limits,
+    /// In place of every model's own.
+    pub template: Option<ChatTemplate>,
+}
+
+impl Local {
+    /// The flags, with the context a source asks for.
+    fn engine(&self, source: &Source) -> EngineArguments {
+        let asked = source.context.map(|context| u32::try_from(context).unwrap_or(u32::MAX));
+        EngineArguments { ctx: asked.or(self.engine.ctx), ..self.engine.clone() }
+    }
+}
+
+impl Library for Local {
+    fn memory(&self, source: &Source) -> Result<u64> {
+        let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
+        let Some(memory) = Summary::of(&file, self.engine(source).ctx.map(u64::from))?.memory else {
+            return Ok(0);
+        };
+        let elements = memory.kv_cache.unwrap_or(0) / 2;
+        let cache = match self.engine.kv {
+            KvType::F16 => elements * 2,
+            kv => kv.bytes(elements as usize) as u64,
+        };
+        Ok(memory.weights + memory.scratch.unwrap_or(0) + cache * self.parallel as u64)
+    }
+
+    fn load(&self, source: &Source) -> Result<Loaded> {
+        let path = Hub::from_env()?.resolve(&source.model)?;
+        let default = Options::default();
+        let options = Options {
+            sequences: self.parallel,
+            outputs: self.parallel.max(default.outputs),
+            batch: self.parallel.max(default.batch),
+            ..default
+        };
+        let model = self.engine(source).load(Some(&path.to_string_lossy()), &options)?;
+        let scheduler = Scheduler::new(model, &self.limits)?;
+        Ok(Loaded { scheduler, template: self.template.clone() })
+    }
+}

@@ -1,0 +1,64 @@
+//! The server's description of itself is true.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use akunu::scheduler::Limits;
+use akunu_server::Config;
+use serde_json::{Map, Value};
+use support::{serve, tiny};
+
+#[test]
+fn every_route_is_described_and_nothing_else() {
+    let server = serve(Config::default(), vec![]);
+    let description = server.get("/openapi.json").json();
+    let described: BTreeSet<&str> =
+        description["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    let source = include_str!("../src/app.rs");
+    let routes = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let routes: BTreeSet<&str> = routes.filter(|route| !route.starts_with("/assets/")).collect();
+    assert_eq!(described, routes);
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        for method in ["get", "post", "delete", "put"] {
+            let reply = server.request(
+                &format!("{} {path} HTTP/1.1\r\n", method.to_uppercase()),
+                &[],
+                b"{\"nonsense\": true}",
+            );
+            let is_described = operations.get(method).is_some();
+            assert_eq!(reply.status != 405, is_described, "{method} {path} gave {}", reply.status);
+        }
+    }
+    assert!(server.get("/docs").header("content-type").unwrap().starts_with("text/html"));
+}
+
+#[test]
+fn every_field_that_is_described_is_taken() {
+    let server = serve(Config::default(), vec![("smollm2", tiny("llama", 2, &Limits::default()))]);
+    let description = server.get("/openapi.json").json();
+    let mut tried = 0;
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        let schema = &operations["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        let Some(name) = schema.as_str().and_then(|path| path.rsplit('/').next()) else { continue };
+        // The only model would be gone.
+        if path == "/v1/models/unload" {
+            continue;
+        }
+        let schema = &description["components"]["schemas"][name];
+        let properties = schema["properties"].as_object().unwrap();
+        for needed in schema["required"].as_array().unwrap() {
+            assert!(properties[needed.as_str().unwrap()].get("example").is_some(), "{needed} has no example");
+        }
+        let body: Map<String, Value> = properties
+            .iter()
+            .filter_map(|(name, field)| Some((name.clone(), field.get("example")?.clone())))
+            .collect();
+        let reply = server.post(path, &Value::Object(body));
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        tried += 1;
+    }
+    assert_eq!(tried, 12);
+}

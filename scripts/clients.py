@@ -1,4 +1,4 @@
-"""Drives `akunu serve` with OpenAI's and Anthropic's clients, and runs the examples of docs/server.md.
+"""Drives `akunu serve` with OpenAI's, Anthropic's and Ollama's clients, and runs the examples of docs/server.md.
 
     python clients.py AKUNU
 
@@ -8,12 +8,17 @@ understand the answers.
 
 import json
 import re
+import ssl
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 import anthropic
+import httpx
+import ollama
 import openai
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,12 +28,12 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 GO_ON = {"2": -100}
 
 
-def start(binary):
+def start(binary, *more):
     """The server and its address."""
-    command = [binary, "serve", f"smollm2={MODEL}", "--chat-template", "chatml", "--port", "0", "--log", "off"]
+    command = [binary, "serve", f"smollm2={MODEL}", "--chat-template", "chatml", "--port", "0", "--log", "off", *more]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"https?://\S+", line)
         if found:
             return server, found.group()
     sys.exit("the server did not start")
@@ -111,6 +116,69 @@ def drive_anthropic(address):
         raise AssertionError("an unknown model was served")
 
 
+def drive_ollama(address):
+    client = ollama.Client(host=address)
+    assert [model.model for model in client.list().models] == ["smollm2"]
+    ask = dict(model="smollm2", messages=MESSAGES, options={"num_predict": 20, "temperature": 0})
+    whole = client.chat(**ask)
+    assert whole.done and whole.eval_count <= 20
+    assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == whole.message.content
+    assert client.generate(model="smollm2", prompt="Hello", options={"num_predict": 3}).done
+    try:
+        client.chat(**dict(ask, model="nobody"))
+    except ollama.ResponseError as error:
+        assert error.status_code == 404
+    else:
+        raise AssertionError("an unknown model was served")
+
+
+def drive_tls(binary):
+    """A client that trusts the certificate is answered, one that does not refuses."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = f"{folder}/cert.pem", f"{folder}/key.pem"
+        names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-addext", names]
+        subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        server, address = start(binary, "--tls-cert", certificate, "--tls-key", key)
+        try:
+            assert address.startswith("https://")
+            trusting = httpx.Client(verify=ssl.create_default_context(cafile=certificate))
+            client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, http_client=trusting)
+            stream = client.chat.completions.create(model="smollm2", messages=MESSAGES, max_tokens=5, stream=True)
+            assert list(stream)[-1].choices[0].finish_reason
+            try:
+                httpx.get(f"{address}/health")
+            except httpx.ConnectError:
+                pass
+            else:
+                raise AssertionError("a certificate nobody signed was trusted")
+        finally:
+            server.kill()
+
+
+def stop_under_load(server, address):
+    """SIGTERM while many are being answered: every answer that was taken in is complete."""
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60)
+    ends, under_way = [], threading.Semaphore(0)
+
+    def ask(seed):
+        stream = client.chat.completions.create(
+            model="smollm2", messages=MESSAGES, max_tokens=1000, seed=seed, logit_bias=GO_ON, stream=True)
+        under_way.release()
+        ends.append([chunk.choices[0].finish_reason for chunk in stream][-1])
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(12)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        under_way.acquire(timeout=60)
+    server.terminate()
+    assert server.wait(60) == 0, "the server did not end well"
+    for thread in threads:
+        thread.join(60)
+    assert ends == ["length"] * 12, ends
+
+
 def run_examples(address):
     """Runs the examples of the documentation in order, with the server's own address."""
     text = "".join((ROOT / "docs" / name).read_text() for name in ["server.md", "structured-output.md"])
@@ -135,10 +203,11 @@ def main():
         begin = time.time()
         drive_openai(address)
         drive_anthropic(address)
+        drive_ollama(address)
         examples = run_examples(address)
-        server.terminate()
-        assert server.wait(30) == 0, "the server did not end well"
-        print(f"both clients and {examples} examples of the documentation: {time.time() - begin:.1f} s")
+        drive_tls(sys.argv[1])
+        stop_under_load(server, address)
+        print(f"three clients and {examples} examples of the documentation: {time.time() - begin:.1f} s")
     finally:
         server.kill()
 

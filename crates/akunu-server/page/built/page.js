@@ -805,6 +805,7 @@ async function answer() {
   view.update(false);
   conversation2.updated = Date.now();
   if (!save(conversation2)) showNotice("The browser's storage is full: this conversation is not kept. Delete others to make room.");
+  if (!available.find((model) => model.id === settings.model)?.context) void loadModels();
   showMeter();
   showList();
   showRunning();

@@ -188,6 +188,8 @@ async function answer(): Promise<void> {
   view.update(false);
   conversation.updated = Date.now();
   if (!store.save(conversation)) showNotice("The browser's storage is full: this conversation is not kept. Delete others to make room.");
+  // A model that was loaded for this answer has a context now.
+  if (!available.find((model) => model.id === settings.model)?.context) void loadModels();
   showMeter();
   showList();
   showRunning();

@@ -247,7 +247,6 @@ impl Running {
         self.deliver(index, piece);
         let choice = &mut self.choices[index];
         if let Some(reason) = choice.transcript.finish() {
-            choice.sequence = None;
             let _ = self.job.events.send(Event::Finished { choice: index, reason });
         }
         Ok(())
@@ -260,6 +259,14 @@ impl Running {
         let held = &mut self.choices[index].log_probabilities;
         let log_probabilities = held.drain(..piece.tokens.len().min(held.len())).collect();
         let _ = self.job.events.send(Event::Piece { choice: index, piece, log_probabilities });
+    }
+
+    /// Gives up the sequences of choices that are complete.
+    pub(super) fn release(&mut self) {
+        self.choices
+            .iter_mut()
+            .filter(|choice| choice.is_finished())
+            .for_each(|choice| choice.sequence = None);
     }
 
     /// Whether it is over; if it ended well, that is said now.

@@ -214,7 +214,9 @@ impl Worker {
             }
             self.load.generated_tokens += (running.generated() - generated) as u64;
         }
+        // First what prompts leave behind: one that is answered with a single token has its end here.
         self.remember();
+        self.running.iter_mut().for_each(Running::release);
         Ok(())
     }
 

@@ -15,8 +15,8 @@ pub struct Local {
     /// Answers that each model generates at the same time.
     pub parallel: usize,
     pub limits: Limits,
-    /// In place of every model's own.
-    pub template: Option<ChatTemplate>,
+    /// The source of a chat template in place of every model's own.
+    pub template: Option<String>,
 }
 
 impl Local {
@@ -52,6 +52,7 @@ impl Library for Local {
         };
         let model = self.engine(source).load(Some(&path.to_string_lossy()), &options)?;
         let scheduler = Scheduler::new(model, &self.limits)?;
-        Ok(Loaded { scheduler, template: self.template.clone() })
+        let template = self.template.as_deref().map(ChatTemplate::from_source).transpose()?;
+        Ok(Loaded { scheduler, template })
     }
 }

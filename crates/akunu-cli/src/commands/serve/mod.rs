@@ -228,15 +228,16 @@ fn gibibytes(given: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// A built-in template, or that in a file.
-fn template(given: &str) -> Result<ChatTemplate> {
+/// The source of a built-in template, or of that in a file.
+fn template(given: &str) -> Result<String> {
     if BUILTIN_NAMES.contains(&given) {
-        return Ok(ChatTemplate::builtin(given)?);
+        return Ok(ChatTemplate::builtin(given)?.source().to_owned());
     }
     let source = std::fs::read_to_string(given).with_context(|| {
         format!("{given} is neither a file nor a built-in template ({})", BUILTIN_NAMES.join(", "))
     })?;
-    ChatTemplate::from_source(&source).with_context(|| given.to_owned())
+    ChatTemplate::from_source(&source).with_context(|| given.to_owned())?;
+    Ok(source)
 }
 
 /// Ids and models.

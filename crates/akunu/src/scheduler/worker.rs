@@ -96,7 +96,7 @@ impl Worker {
         let mut rows = self.model.batch();
         let decoding = self.running.iter().flat_map(|running| &running.choices).filter(|c| c.is_decoding());
         // Beyond one token for each text.
-        let mut more = rows.saturating_sub(decoding.count()).min(self.chunk);
+        let mut more = rows.saturating_sub(decoding.count()).min(self.pace.chunk());
         let mut unread = Vec::new();
         for (r, running) in self.running.iter_mut().enumerate() {
             for c in 0..running.choices.len() {
@@ -191,7 +191,8 @@ impl Worker {
         let mut feeds = Vec::new();
         self.running.iter_mut().for_each(|running| running.feeds(!logits, &mut feeds));
         let decoded = feeds.iter().filter(|feed| feed.phase == Phase::Decode).count();
-        let read: usize = feeds.iter().map(|feed| feed.tokens.len()).sum::<usize>() - decoded;
+        let prompts = feeds.iter().filter(|feed| feed.phase == Phase::Prompt);
+        let read = prompts.map(|feed| feed.tokens.len()).sum();
         let began = Instant::now();
         sequence::run(&self.model, &mut feeds, work, &StopFlag::default(), &mut self.out)?;
         drop(feeds);

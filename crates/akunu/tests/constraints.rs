@@ -5,7 +5,7 @@
 
 mod tiny;
 
-use akunu::scheduler::{Event, Limits, Request};
+use akunu::scheduler::{Chunk, Event, Limits, Request};
 use akunu::{
     Constraint, FinishReason, Generation, Model, Options, Sampling, Scheduler, Settings, Speculate,
     Statistics,
@@ -220,7 +220,7 @@ fn every_choice_follows_the_constraint_on_its_own() {
 
 #[test]
 fn a_small_step_feeds_what_is_forced_in_parts() {
-    let limits = Limits { chunk: 3, ..Limits::default() };
+    let limits = Limits { chunk: Chunk::Tokens(3), ..Limits::default() };
     let model = load("llama", &Options { batch: 5, outputs: 4, ..options() });
     let scheduler = Scheduler::new(model, &limits).unwrap();
     let request = Request { settings: settings(&person(), warm(1)), ..Request::new(prompt("llama")) };

@@ -220,6 +220,15 @@ fn common() -> Vec<(&'static str, Value)> {
         ("max_tokens", field("integer", "Most tokens of the answer.", json!(5))),
         ("max_completion_tokens", field("integer", "The same, by its newer name.", json!(5))),
         ("n", field("integer", "How many answers.", json!(1))),
+        (
+            "response_format",
+            field(
+                "object",
+                "`type` text, json_object or json_schema: the answer is held to it.",
+                json!({"type": "text"}),
+            ),
+        ),
+        ("grammar", field("string", "A grammar that the answer is held to.", Value::Null)),
         streamed(),
         (
             "stream_options",

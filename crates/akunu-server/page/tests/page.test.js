@@ -46,6 +46,9 @@ def longest(text: str) -> str:
 test("a conversation is answered, timed, kept and found again", async () => {
   const { page, close } = await open();
   await picture(page, "welcome");
+  await page.keyboard.press("Control+,");
+  await page.getByLabel("Temperature").fill("0");
+  await page.keyboard.press("Escape");
   await say(page, "What is the capital of France? Answer in one sentence.");
   assert.match(await lastAnswer(page), /Paris/);
   await say(page, "And of Spain?");
@@ -236,7 +239,7 @@ test("a server that refuses or dies is told of where one looks", async () => {
 test("the interfaces are shown with commands to copy", async () => {
   const { page, close } = await openPage(browser, server.address);
   await page.goto(`${server.address}/docs`);
-  await page.getByText("/v1/chat/completions").click();
+  await page.locator("summary code", { hasText: /^\/v1\/chat\/completions$/ }).click();
   const command = page.locator("details[open] pre");
   assert.match(await command.innerText(), /^curl -s http:\/\/127\.0\.0\.1:\d+\/v1\/chat\/completions -d '\{"model":"smollm2","messages"/);
   assert.ok((await page.locator("details").count()) > 20);

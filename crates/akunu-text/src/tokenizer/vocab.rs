@@ -109,7 +109,7 @@ fn slots_for(entries: usize) -> usize {
 /// The slot out of `slots` with which the search for a hash begins. Any number of slots will do, which saves a third of
 /// the memory that a power of two would take.
 fn first_slot(hash: u64, slots: usize) -> usize {
-    (u128::from(hash) * slots as u128 >> 64) as usize
+    ((u128::from(hash) * slots as u128) >> 64) as usize
 }
 
 /// The slot that is tried after `slot`.

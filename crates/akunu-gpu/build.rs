@@ -6,7 +6,7 @@ mod rewrite;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use rewrite::{Kernel, Target};
 
@@ -25,17 +25,20 @@ fn main() {
     println!("cargo:rerun-if-env-changed=AKUNU_CLANG");
     let mut source = String::new();
     for name in SOURCES {
-        let path = format!("kernels/{name}.metal");
-        source += &fs::read_to_string(&path).unwrap_or_else(|error| fail(&format!("{path}: {error}")));
+        source += &read(format!("kernels/{name}.metal").as_ref());
     }
     let joined = out.join("kernels.metal");
     write(&joined, &source);
-    if env::var_os("CARGO_FEATURE_EMULATOR").is_some() {
-        emulator(&clang("emulator"), &joined, &out);
-    }
-    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
-        ptx(&clang("cuda"), &joined, &out);
-    }
+    // Each takes a core for some ten seconds.
+    thread::scope(|scope| {
+        if env::var_os("CARGO_FEATURE_EMULATOR").is_some() {
+            scope.spawn(|| emulator(&clang("emulator"), &joined, &out));
+        }
+        if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+            scope.spawn(|| ptx(&clang("cuda"), &joined, &out));
+            scope.spawn(|| walk(&clang("cuda"), &joined, &out));
+        }
+    });
 }
 
 /// The kernels as functions of the emulator, in a library linked into this crate, and a table of them.
@@ -69,25 +72,58 @@ fn emulator(clang: &str, source: &Path, out: &Path) {
 
 /// The kernels as PTX for every NVIDIA GPU from the sm_80 generation on, and a table of their thread counts.
 fn ptx(clang: &str, source: &Path, out: &Path) {
-    let target =
-        ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
-    let (text, kernels) = rewritten(clang, source, Target::Ptx, &target);
+    let with_tensor = out.join("kernels.clcpp");
+    write(&with_tensor, &(read(source) + &read("kernels/tensor.clcpp".as_ref())));
+    let (text, kernels) = rewritten(clang, &with_tensor, Target::Ptx, &PTX);
     let unit = out.join("cuda.clcpp");
     write(&unit, &text);
+    assemble(clang, &PTX, &unit, &out.join("kernels.ptx"));
+    let table = threads_of("KERNELS", "Every kernel", &kernels);
+    write(&out.join("cuda_kernels.rs"), &table);
+}
+
+/// Threadgroup memory of each of the threadgroups that a walking kernel emulates, in bytes.
+const WALK_POOL: u32 = 23 * 1024;
+
+/// The kernel that walks lists of commands and the functions it may call, as PTX that is put together when it is known which of
+/// them a list needs.
+fn walk(clang: &str, source: &Path, out: &Path) {
+    let flags = [&PTX[..], &["-DSHIM_WALK"]].concat();
+    let (functions, kernels) = rewritten(clang, source, Target::Walk, &flags);
+    let unit = out.join("walk.clcpp");
+    let pool = format!("enum {{ WALK_POOL = {WALK_POOL} }};\n");
+    write(&unit, &(pool + &functions + &read("kernels/walk.clcpp".as_ref())));
+    assemble(clang, &flags, &unit, &out.join("walk.ptx"));
+    let memory = format!(
+        "/// Bytes of threadgroup memory that walking takes.\nconst WALK_MEMORY: u32 = 4 * {WALK_POOL};\n\n"
+    );
+    let table = threads_of("WALKED", "The kernels that can be walked", &kernels);
+    write(&out.join("walk_kernels.rs"), &(memory + &table));
+}
+
+/// A table of kernels, as Rust.
+fn threads_of(table: &str, what: &str, kernels: &[Kernel]) -> String {
+    let mut text = format!(
+        "/// {what}: the name and the threads of a threadgroup.\nconst {table}: &[(&str, u32)] = &[\n"
+    );
+    for Kernel { name, threads } in kernels {
+        text += &format!("    (\"{name}\", {threads}),\n");
+    }
+    text + "];\n"
+}
+
+fn assemble(clang: &str, target: &[&str], unit: &Path, ptx: &Path) {
     run(Command::new(clang)
         .args(FLAGS)
         .args(target)
         // A call would take its parameters through memory.
         .args(["-O3", "-mllvm", "-inline-threshold=100000", "-ffp-contract=off", "-S", "-o"])
-        .args([&out.join("kernels.ptx"), &unit]));
-    let mut table = String::from("/// Every kernel: its name and the threads of a threadgroup.\n");
-    table += "const KERNELS: &[(&str, u32)] = &[\n";
-    for Kernel { name, threads } in &kernels {
-        table += &format!("    (\"{name}\", {threads}),\n");
-    }
-    table += "];\n";
-    write(&out.join("cuda_kernels.rs"), &table);
+        .args([ptx, unit]));
 }
+
+/// What PTX is made for.
+const PTX: [&str; 6] =
+    ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
 
 /// How clang reads Metal: as C++ for OpenCL, with our own standard library.
 const FLAGS: [&str; 7] = [
@@ -137,6 +173,10 @@ fn run(command: &mut Command) {
         Ok(status) => fail(&format!("{command:?}: {status}")),
         Err(error) => fail(&format!("{command:?}: {error}")),
     }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| fail(&format!("{}: {error}", path.display())))
 }
 
 fn write(path: &Path, text: &str) {

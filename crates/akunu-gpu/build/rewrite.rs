@@ -13,12 +13,20 @@ pub struct Kernel {
 pub enum Target {
     /// Kernels that take an array of addresses, and the address of their parameters.
     Emulator,
-    /// OpenCL kernels that take pointers, and their parameters by value.
+    /// OpenCL kernels that take pointers, and their parameters by value; without the products of prompts that tensor cores do.
     Ptx,
+    /// Functions that a kernel which walks a list of commands calls; those it cannot call are left out.
+    Walk,
 }
 
 const THREADS: &str = "[[max_total_threads_per_threadgroup(";
 const KERNEL: &str = "kernel void ";
+
+/// Threads of the threadgroups that a walking kernel emulates: kernels may use fewer, and not more.
+const WALK_THREADS: u32 = 128;
+
+/// How the names of kernels begin and end that are never walked: they are for many rows, and would only make the walking kernel larger.
+const MANY_ROWS: [(&str, &str); 3] = [("gemm_", ""), ("attend_all_", ""), ("gemv_", "_4")];
 
 /// Rewrites preprocessed source and lists its kernels.
 pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), String> {
@@ -33,18 +41,28 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
         rest = rest.strip_prefix(KERNEL).ok_or("a thread count that no kernel follows")?;
         let open = rest.find('(').ok_or("a kernel without parameters")?;
         let name = rest[..open].trim().to_owned();
-        let end =
-            open + closing(&rest[open..]).ok_or_else(|| format!("{name}: parameters are not closed"))?;
+        let unclosed = |what: &str| format!("{name}: its {what} is not closed");
+        let end = open + closing(&rest[open..], '(', ')').ok_or_else(|| unclosed("list of parameters"))?;
+        let begin = end + rest[end..].find('{').ok_or_else(|| format!("{name} has no body"))?;
+        let after = begin + closing(&rest[begin..], '{', '}').ok_or_else(|| unclosed("body"))? + 1;
         let (parameters, statements) =
             bind(&rest[open + 1..end], target).map_err(|p| format!("{name}: {p}"))?;
-        let body = end + rest[end..].find('{').ok_or_else(|| format!("{name} has no body"))?;
-        text += &match target {
-            Target::Emulator => format!("__kernel void akunu_kernel_{name}({parameters}) {{ {statements}"),
-            Target::Ptx => format!(
-                "__kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void {name}({parameters}) {{ {statements}"
-            ),
-        };
-        rest = &rest[body + 1..];
+        let body = &rest[begin + 1..after];
+        rest = &rest[after..];
+        match target {
+            Target::Walk if !is_walked(&name, threads) => continue,
+            Target::Ptx if name.starts_with("gemm_") && name != "gemm_f32" => continue,
+            Target::Emulator => {
+                text += &format!("__kernel void akunu_kernel_{name}({parameters}) {{ {statements}{body}");
+            }
+            Target::Ptx => text += &format!("__kernel void {name}({parameters}) {{ {statements}{body}"),
+            Target::Walk => {
+                let body = pooled(body);
+                text += &format!(
+                    "extern \"C\" __attribute__((noinline)) void walk_{name}({parameters}) {{ {statements}{body}"
+                );
+            }
+        }
         kernels.push(Kernel { name, threads });
     }
     if rest.contains(KERNEL) {
@@ -53,13 +71,44 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
     Ok((text + rest, kernels))
 }
 
-/// Where the parenthesis that opens `text` closes.
-fn closing(text: &str) -> Option<usize> {
+fn is_walked(name: &str, threads: u32) -> bool {
+    let for_many = MANY_ROWS.iter().any(|(start, end)| name.starts_with(start) && name.ends_with(end));
+    threads <= WALK_THREADS && !for_many
+}
+
+/// Where the bracket that opens `text` closes.
+fn closing(text: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 0;
     text.char_indices().find_map(|(i, c)| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth += i32::from(c == open) - i32::from(c == close);
         (depth == 0).then_some(i)
     })
+}
+
+/// A body whose arrays in threadgroup memory are taken from the pool that a walking kernel gives.
+fn pooled(body: &str) -> String {
+    let (mut text, mut sizes) = (String::new(), Vec::new());
+    let mut pieces = body.split("__local ");
+    text += pieces.next().unwrap_or_default();
+    for piece in pieces {
+        let declaration = piece.split_once(';').and_then(|(declaration, rest)| {
+            let (kind, array) = declaration.split_once(' ')?;
+            let (name, length) = array.strip_suffix(']')?.split_once('[')?;
+            Some((kind, name, length, rest))
+        });
+        if let Some((kind, name, length, rest)) = declaration {
+            let bytes = format!("((sizeof({kind}) * ({length}) + 15) / 16 * 16)");
+            text += &format!("__local {kind}* {name} = (__local {kind}*)pool; pool += {bytes};{rest}");
+            sizes.push(bytes);
+        } else {
+            text += "__local ";
+            text += piece;
+        }
+    }
+    if sizes.is_empty() {
+        return text;
+    }
+    format!("static_assert({} <= WALK_POOL, \"the pool is too small\"); {text}", sizes.join(" + "))
 }
 
 /// The parameters a kernel takes instead, and the statements that bind what it took before.
@@ -78,6 +127,9 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
                     Target::Emulator => {
                         statements += &format!("const {kind} {name} = *(const __global {kind}*)params; ");
                     }
+                    Target::Walk => {
+                        statements += &format!("const {kind} {name} = *(const __local {kind}*)params; ");
+                    }
                     Target::Ptx => kept.push(format!("const {kind} {name}")),
                 }
             } else if target == Target::Ptx {
@@ -90,6 +142,7 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
             continue;
         }
         let value = match attribute {
+            "threadgroup_position_in_grid" if target == Target::Walk => "{walk_x, walk_y, walk_z}",
             "threadgroup_position_in_grid" => "shim::group()",
             "thread_index_in_threadgroup" => "shim::thread_index()",
             "thread_index_in_simdgroup" => "shim::thread_index() % 32",
@@ -98,8 +151,13 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
         };
         statements += &format!("{declaration} = {value}; ");
     }
-    if target == Target::Emulator {
-        kept = vec!["const __global ulong* buffers".to_owned(), "const __global uchar* params".to_owned()];
-    }
-    Ok((kept.join(", "), statements))
+    let kept = match target {
+        Target::Ptx => kept.join(", "),
+        Target::Emulator => "const __global ulong* buffers, const __global uchar* params".to_owned(),
+        Target::Walk => {
+            "const __local ulong* buffers, const __local uchar* params, __local uchar* pool, uint walk_x, uint walk_y, uint walk_z"
+                .to_owned()
+        }
+    };
+    Ok((kept, statements))
 }

@@ -309,7 +309,7 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         const uint from = max(begin, part * PART + 32 * sg), to = min(end, part * PART + 32 * sg + 32);
         if (from < to) {
             device const uchar* values = kv + tile(p.cache, table[from / BLOCK], kv_head);
-#pragma unroll 4
+#pragma unroll 8
             for (uint at = from; at < to; ++at) {
                 for (int j = 0; j < PAIRS; ++j) {
                     const uint pair = lane + 32 * j;

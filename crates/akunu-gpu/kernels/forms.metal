@@ -60,6 +60,102 @@ template <> inline void unpack<8>(device const uint4* w, const Matrix m, uint at
     }
 }
 
+// Codes as a wide product takes them: sixteen bytes (fewer for 2 and 3 bits) at a time, expanded when they have arrived.
+//
+// EIGHTS groups of eight make one load. A group's weights come as (q - zero) 2^shift(i): the codes of 4 and 8 bits stay at the
+// bits where they lie, which saves instructions, and the input is divided by the same powers of two, which rounds nothing.
+template <int BITS> struct Codes;
+
+template <> struct Codes<2> {
+    enum { EIGHTS = 4 };
+    uint2 low;
+    static inline uint shift(uint i) { return 2 * i; }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint2>(w, m.low)[at >> 2]; }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint v = (eight < 2 ? low.x : low.y) >> (16 * (eight & 1));
+        for (uint i = 0; i < 8; ++i)
+            q[i] = as_type<float>((v & (3u << (2 * i))) | 0x4B000000u) - (8388608.0f + zero * float(1 << (2 * i)));
+    }
+};
+
+template <> struct Codes<3> {
+    enum { EIGHTS = 4 };
+    uint2 low;
+    uint high;
+    static inline uint shift(uint) { return 0; }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        low = plane<uint2>(w, m.low)[at >> 2], high = plane<uint>(w, m.high)[at >> 2];
+    }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint v = (eight < 2 ? low.x : low.y) >> (16 * (eight & 1)), h = high >> (8 * eight);
+        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (2 * i)) & 3) | (((h >> i) & 1) << 2), zero);
+    }
+};
+
+// One of the words of a vector, by a number known to the compiler.
+inline uint word_of(const uint4 v, uint i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+template <> struct Codes<4> {
+    enum { EIGHTS = 4 };
+    uint4 low;
+    static inline uint shift(uint i) { return 4 * (i & 3); }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 2]; }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint v = word_of(low, eight), u = v >> 16;
+        for (uint i = 0; i < 4; ++i) {
+            const uint mask = 15u << (4 * i);
+            const float middle = 8388608.0f + zero * float(1 << (4 * i));
+            q[i] = as_type<float>((v & mask) | 0x4B000000u) - middle;
+            q[i + 4] = as_type<float>((u & mask) | 0x4B000000u) - middle;
+        }
+    }
+};
+
+template <> struct Codes<5> {
+    enum { EIGHTS = 4 };
+    uint4 low;
+    uint high;
+    static inline uint shift(uint) { return 0; }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        low = plane<uint4>(w, m.low)[at >> 2], high = plane<uint>(w, m.high)[at >> 2];
+    }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint v = word_of(low, eight), h = high >> (8 * eight);
+        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (4 * i)) & 15) | (((h >> i) & 1) << 4), zero);
+    }
+};
+
+template <> struct Codes<6> {
+    enum { EIGHTS = 4 };
+    uint4 low;
+    uint2 high;
+    static inline uint shift(uint) { return 0; }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        low = plane<uint4>(w, m.low)[at >> 2], high = plane<uint2>(w, m.high)[at >> 2];
+    }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint v = word_of(low, eight), h = (eight < 2 ? high.x : high.y) >> (16 * (eight & 1));
+        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (4 * i)) & 15) | (((h >> (2 * i)) & 3) << 4), zero);
+    }
+};
+
+template <> struct Codes<8> {
+    enum { EIGHTS = 2 };
+    uint4 low;
+    static inline uint shift(uint i) { return 8 * (i & 1); }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 1]; }
+    inline void expand(uint eight, float zero, thread float* q) const {
+        const uint a = word_of(low, 2 * eight), b = word_of(low, 2 * eight + 1);
+        const uint words[4] = {a, a >> 16, b, b >> 16};
+        for (uint i = 0; i < 4; ++i) {
+            q[2 * i] = as_type<float>((words[i] & 0x00FFu) | 0x4B000000u) - (8388608.0f + zero);
+            q[2 * i + 1] = as_type<float>((words[i] & 0xFF00u) | 0x4B000000u) - (8388608.0f + 256.0f * zero);
+        }
+    }
+};
+
 // A scale for every 32.
 struct HalfScale {
     enum { HAS_MIN = 0 };
@@ -107,8 +203,11 @@ template <int BITS, int ZERO, typename Scale> struct Packed {
     enum { HAS_MIN = Scale::HAS_MIN };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         unpack<BITS>(w, m, at, float(ZERO), q);
-        return Scale::load(w, m, at);
+        return scale(w, m, at);
     }
+    typedef Codes<BITS> Wide;
+    static inline void expand(const Wide c, uint eight, thread float* q) { c.expand(eight, float(ZERO), q); }
+    static inline float2 scale(device const uint4* w, const Matrix m, uint at) { return Scale::load(w, m, at); }
 };
 
 // Codes that stand for these numbers.
@@ -119,18 +218,46 @@ struct IQ4_NL {
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint v = plane<uint>(w, m.low)[at];
         for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(v >> (4 * i)) & 15];
-        return HalfScale::load(w, m, at);
+        return scale(w, m, at);
     }
+    struct Wide {
+        enum { EIGHTS = 4 };
+        uint4 low;
+        static inline uint shift(uint) { return 0; }
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 2]; }
+    };
+    static inline void expand(const Wide c, uint eight, thread float* q) {
+        for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(word_of(c.low, eight) >> (4 * i)) & 15];
+    }
+    static inline float2 scale(device const uint4* w, const Matrix m, uint at) { return HalfScale::load(w, m, at); }
 };
+
+// The scale of weights that are numbers themselves.
+inline float2 plain() {
+    return float2(1.0f, 0.0f);
+}
 
 struct F32 {
     enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
-        device const float4* v = plane<float4>(w, m.low) + 2 * at;
-        const float4 a = v[0], b = v[1];
-        q[0] = a.x, q[1] = a.y, q[2] = a.z, q[3] = a.w, q[4] = b.x, q[5] = b.y, q[6] = b.z, q[7] = b.w;
-        return float2(1.0f, 0.0f);
+        Wide c;
+        c.fetch(w, m, at);
+        expand(c, 0, q);
+        return plain();
     }
+    struct Wide {
+        enum { EIGHTS = 1 };
+        static inline uint shift(uint) { return 0; }
+        float4 a, b;
+        inline void fetch(device const uint4* w, const Matrix m, uint at) {
+            device const float4* v = plane<float4>(w, m.low) + 2 * at;
+            a = v[0], b = v[1];
+        }
+    };
+    static inline void expand(const Wide c, uint, thread float* q) {
+        q[0] = c.a.x, q[1] = c.a.y, q[2] = c.a.z, q[3] = c.a.w, q[4] = c.b.x, q[5] = c.b.y, q[6] = c.b.z, q[7] = c.b.w;
+    }
+    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
 };
 
 inline void halves(uint v, thread float* q) {
@@ -141,10 +268,21 @@ inline void halves(uint v, thread float* q) {
 struct F16 {
     enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
-        const uint4 v = plane<uint4>(w, m.low)[at];
-        halves(v.x, q), halves(v.y, q + 2), halves(v.z, q + 4), halves(v.w, q + 6);
-        return float2(1.0f, 0.0f);
+        Wide c;
+        c.fetch(w, m, at);
+        expand(c, 0, q);
+        return plain();
     }
+    struct Wide {
+        enum { EIGHTS = 1 };
+        static inline uint shift(uint) { return 0; }
+        uint4 v;
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = plane<uint4>(w, m.low)[at]; }
+    };
+    static inline void expand(const Wide c, uint, thread float* q) {
+        halves(c.v.x, q), halves(c.v.y, q + 2), halves(c.v.z, q + 4), halves(c.v.w, q + 6);
+    }
+    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
 };
 
 inline void upper_halves(uint v, thread float* q) {
@@ -154,10 +292,21 @@ inline void upper_halves(uint v, thread float* q) {
 struct BF16 {
     enum { HAS_MIN = 0 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
-        const uint4 v = plane<uint4>(w, m.low)[at];
-        upper_halves(v.x, q), upper_halves(v.y, q + 2), upper_halves(v.z, q + 4), upper_halves(v.w, q + 6);
-        return float2(1.0f, 0.0f);
+        Wide c;
+        c.fetch(w, m, at);
+        expand(c, 0, q);
+        return plain();
     }
+    struct Wide {
+        enum { EIGHTS = 1 };
+        static inline uint shift(uint) { return 0; }
+        uint4 v;
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = plane<uint4>(w, m.low)[at]; }
+    };
+    static inline void expand(const Wide c, uint, thread float* q) {
+        upper_halves(c.v.x, q), upper_halves(c.v.y, q + 2), upper_halves(c.v.z, q + 4), upper_halves(c.v.w, q + 6);
+    }
+    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
 };
 
 typedef Packed<4, 8, HalfScale> Q4_0;
@@ -178,8 +327,10 @@ typedef Packed<6, 0, Pair> Affine6;
 typedef Packed<8, 0, Pair> Affine8;
 
 // Makes a kernel for every form; K(name, type).
-#define ALL_FORMS(K) \
-    K(f32, F32) K(f16, F16) K(bf16, BF16) \
+#define ALL_FORMS(K) K(f32, F32) REDUCED_FORMS(K)
+// The same but for F32.
+#define REDUCED_FORMS(K) \
+    K(f16, F16) K(bf16, BF16) \
     K(q4_0, Q4_0) K(q4_1, Q4_1) K(q5_0, Q5_0) K(q5_1, Q5_1) K(q8_0, Q8_0) K(iq4_nl, IQ4_NL) \
     K(q2_k, Q2_K) K(q3_k, Q3_K) K(q4_k, Q4_K) K(q5_k, Q5_K) K(q6_k, Q6_K) \
     K(affine2, Affine2) K(affine3, Affine3) K(affine4, Affine4) K(affine5, Affine5) K(affine6, Affine6) K(affine8, Affine8)

@@ -30,7 +30,8 @@ struct GemvParams {
     float cap;
     uint routes;     // pairs (expert, weight) of all rows in the arena, or NONE
     uint sharing;    // consecutive routes that have one row of x
-    uint pad[2];
+    uint blocks;     // wide: blocks of rows of all parts
+    uint groups;     // wide: threadgroups that share them
     GemvPart part[3];
 };
 
@@ -164,3 +165,153 @@ inline void gemv(device const uint4* w, device float* arena, const GemvParams p,
     }
 #define GEMV_KERNELS(name, Form) GEMV_KERNEL(name, Form, 1) GEMV_KERNEL(name, Form, 4)
 ALL_FORMS(GEMV_KERNELS)
+
+// Products of long rows, by the same parameters. A threadgroup takes four rows of W at a time (or two of the gate and the same two
+// of the other factor); each of its threads takes 32 columns of a tile of 4096, which it holds in registers for all blocks of rows
+// that the threadgroup takes when the whole row is one tile.
+
+constant uint WIDE_ROWS = 4;
+// In threadgroup memory: chunks of four columns, eight for each thread, padded against bank conflicts.
+constant uint WIDE_PITCH = 129;
+
+// Brings a tile of a row of x, times the norm's weight, to where its threads find it; gives the sum of a thread's squares.
+template <typename Form>
+inline float wide_stage(device const uint4* w, device const float4* x, const GemvParams p, uint tile, threadgroup float4* staged,
+                        uint thread_index) {
+    constexpr uint chunks = 2 * Form::Wide::EIGHTS;
+    float square = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < 8; ++i) {
+        const uint at = 128 * i + thread_index, column = 1024 * tile + at;
+        float4 v = float4(0.0f);
+        if (4 * column < p.cols) {
+            v = x[column];
+            if (p.norm != NONE) {
+                square += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+                v *= plane<float4>(w, p.norm)[column] + p.offset;
+            }
+        }
+        const uint unit = at / chunks;
+        staged[(unit / 128 * chunks + at % chunks) * WIDE_PITCH + unit % 128] = v;
+    }
+    return square;
+}
+
+template <typename Form>
+inline void gemv_wide(device const uint4* w, device float* arena, const GemvParams p, threadgroup float4* staged,
+                      threadgroup float* scratch, uint3 group, uint thread_index, uint lane, uint sg) {
+    typedef typename Form::Wide Wide;
+    constexpr uint eights = Wide::EIGHTS, units = 4 / Wide::EIGHTS;
+    const uint tiles = (p.cols + 4095) / 4096, row_units = p.cols / (8 * eights), tile_units = 512 / eights;
+    device const float4* x_row = (device const float4*)(arena + p.x + group.y * p.x_stride);
+    float x[4][8], total[4], squares = 0.0f;
+    uint now = NONE, turn = 0;
+    for (uint block = group.x; block < p.blocks; block += p.groups, turn ^= 1) {
+        uint at = block, which = 0;
+        if (!p.gate) {
+            for (int i = 0; i < 2; ++i) {
+                const uint blocks = ((i == 0 ? p.part[0].rows : p.part[1].rows) + WIDE_ROWS - 1) / WIDE_ROWS;
+                if (which == uint(i) && at >= blocks) at -= blocks, which = i + 1;
+            }
+        }
+        const GemvPart first = part_of(p, which), second = part_of(p, p.gate ? 1 : which);
+        const uint step = p.gate ? 2 : WIDE_ROWS, row = at * step;
+        Matrix matrix[2] = {first.matrix, second.matrix};
+        uint start[WIDE_ROWS];
+#pragma unroll
+        for (uint r = 0; r < WIDE_ROWS; ++r)
+            start[r] = (matrix[r / 2].first + min(row + (p.gate ? r % 2 : r), first.rows - 1)) * row_units;
+
+        float sum[WIDE_ROWS];
+#pragma unroll
+        for (uint r = 0; r < WIDE_ROWS; ++r) sum[r] = 0.0f;
+        for (uint tile = 0; tile < tiles; ++tile) {
+            // A unit beyond the last is the first of the tile again, by zeros.
+            Wide codes[units][WIDE_ROWS];
+            float2 scale[units][WIDE_ROWS][eights];
+#pragma unroll
+            for (uint s = 0; s < units; ++s) {
+                const uint mine = tile_units * tile + 128 * s + thread_index;
+                const uint unit = mine < row_units ? mine : tile_units * tile;
+#pragma unroll
+                for (uint r = 0; r < WIDE_ROWS; ++r) {
+                    codes[s][r].fetch(w, matrix[r / 2], (start[r] + unit) * eights);
+#pragma unroll
+                    for (uint e = 0; e < eights; ++e)
+                        scale[s][r][e] = Form::scale(w, matrix[r / 2], (start[r] + unit) * eights + e);
+                }
+            }
+            if (now != tile) {
+                now = tile;
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+                const float square = wide_stage<Form>(w, x_row, p, tile, staged, thread_index);
+                squares = tile == 0 ? square : squares + square;
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+                for (uint j = 0; j < 4; ++j) {
+                    const float4 a = staged[2 * j * WIDE_PITCH + thread_index];
+                    const float4 b = staged[(2 * j + 1) * WIDE_PITCH + thread_index];
+                    total[j] = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+                    x[j][0] = a.x, x[j][1] = a.y, x[j][2] = a.z, x[j][3] = a.w;
+                    x[j][4] = b.x, x[j][5] = b.y, x[j][6] = b.z, x[j][7] = b.w;
+#pragma unroll
+                    for (uint i = 0; i < 8; ++i) x[j][i] *= 1.0f / float(1u << Wide::shift(i));
+                }
+            }
+#pragma unroll
+            for (uint s = 0; s < units; ++s) {
+#pragma unroll
+                for (uint r = 0; r < WIDE_ROWS; ++r) {
+#pragma unroll
+                    for (uint e = 0; e < eights; ++e) {
+                        float q[8], dot = 0.0f;
+                        Form::expand(codes[s][r], e, q);
+#pragma unroll
+                        for (uint i = 0; i < 8; ++i) dot = fma(q[i], x[s * eights + e][i], dot);
+                        sum[r] = fma(scale[s][r][e].x, dot, sum[r]);
+                        if (Form::HAS_MIN) sum[r] = fma(scale[s][r][e].y, total[s * eights + e], sum[r]);
+                    }
+                }
+            }
+        }
+
+        // Two places in turn: whoever is a block ahead overwrites nothing that is still read.
+        threadgroup float* part = scratch + turn * 4 * 5;
+#pragma unroll
+        for (uint r = 0; r < WIDE_ROWS; ++r) {
+            const float y = simd_sum(sum[r]);
+            if (lane == 0) part[sg * 5 + r] = y;
+        }
+        const float square = p.norm == NONE ? 0.0f : simd_sum(squares);
+        if (lane == 0) part[sg * 5 + 4] = square;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        const uint r = thread_index;
+        if (r >= step || row + r >= first.rows) continue;
+        float factor = 1.0f;
+        if (p.norm != NONE)
+            factor = rsqrt(((part[4] + part[9]) + (part[14] + part[19])) / float(p.cols) + p.eps);
+        float y = factor * ((part[r] + part[5 + r]) + (part[10 + r] + part[15 + r]));
+        if (first.bias != NONE) y += plane<float>(w, first.bias)[row + r];
+        const uint out = group.y * first.stride + row + r;
+        if (p.gate) {
+            float z = factor * ((part[r + 2] + part[r + 7]) + (part[r + 12] + part[r + 17]));
+            if (second.bias != NONE) z += plane<float>(w, second.bias)[row + r];
+            y = activate(y, p.activation) * z;
+        } else {
+            y = soft_cap(p.scale * y, p.cap);
+            if (first.residual != NONE) y += arena[first.residual + out];
+        }
+        arena[first.out + out] = y;
+    }
+}
+
+#define WIDE_KERNEL(name, Form) \
+    [[max_total_threads_per_threadgroup(128)]] kernel void wide_##name( \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
+        uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
+        threadgroup float4 staged[8 * WIDE_PITCH]; \
+        threadgroup float scratch[2 * 4 * 5]; \
+        gemv_wide<Form>(w, arena, p, staged, scratch, group, thread_index, lane, sg); \
+    }
+ALL_FORMS(WIDE_KERNEL)

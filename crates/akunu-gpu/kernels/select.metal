@@ -152,7 +152,7 @@ inline bool better(float value, uint token, float other, uint other_token) {
 }
 
 // The best token of a share of the vocabulary.
-[[max_total_threads_per_threadgroup(256)]]
+[[max_total_threads_per_threadgroup(128)]]
 kernel void best_of_block(
     device float*          arena     [[buffer(0)]],
     device const Row*      rows      [[buffer(1)]],
@@ -164,15 +164,15 @@ kernel void best_of_block(
     uint  lane         [[thread_index_in_simdgroup]],
     uint  sg           [[simdgroup_index_in_threadgroup]])
 {
-    threadgroup float values[8];
-    threadgroup uint tokens[8];
+    threadgroup float values[4];
+    threadgroup uint tokens[4];
     const Row row = rows[outputs[group.y]];
     const Sampling s = samplings[row.x];
     device const float* logits = arena + p.logits + group.y * p.stride;
     const float bound = s.temperature > 0.0f ? arena[p.thresholds + group.y] : 0.0f;
     float value = negative_infinity();
     uint token = NONE;
-    for (uint i = group.x * 256 + thread_index; i < p.vocabulary; i += p.blocks * 256) {
+    for (uint i = group.x * 128 + thread_index; i < p.vocabulary; i += p.blocks * 128) {
         float z = logits[i];
         if (s.temperature > 0.0f) {
             z = z / s.temperature;
@@ -186,7 +186,7 @@ kernel void best_of_block(
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (thread_index != 0) return;
     value = values[0], token = tokens[0];
-    for (uint i = 1; i < 8; ++i)
+    for (uint i = 1; i < 4; ++i)
         if (better(values[i], tokens[i], value, token)) value = values[i], token = tokens[i];
     device float* out = arena + p.best + 2 * (group.y * p.blocks + group.x);
     out[0] = value, out[1] = as_type<float>(token);

@@ -7,6 +7,10 @@ use crate::host::Facts;
 pub struct ChipConfig {
     /// Threadgroups that share the search for the best token of one output.
     pub blocks: u32,
+    /// Whether prompts are multiplied by the `tensor_*` kernels.
+    pub tensor: bool,
+    /// Threadgroups that share the rows of a wide product: as many as run at once.
+    pub wide: u32,
     /// Tokens of a chain that are asked for at once; between them the stop flag is read.
     pub chain: u32,
 }
@@ -15,7 +19,9 @@ impl ChipConfig {
     /// The choices for a device.
     pub fn new(facts: &Facts) -> ChipConfig {
         // A threadgroup for each unit, and no more than one SIMD group can merge at once.
-        ChipConfig { blocks: facts.units.clamp(1, 128), chain: if facts.units > 1 { 16 } else { 1 } }
+        let blocks = facts.units.clamp(1, 128);
+        let (wide, chain) = (4 * facts.units.max(1), if facts.units > 1 { 16 } else { 1 });
+        ChipConfig { blocks, tensor: facts.tensor, wide, chain }
     }
 }
 
@@ -25,9 +31,12 @@ mod tests {
 
     #[test]
     fn larger_devices_share_the_search_more_widely() {
-        let facts = |units| Facts { name: String::new(), units, memory: 0 };
-        assert_eq!(ChipConfig::new(&facts(1)), ChipConfig { blocks: 1, chain: 1 });
+        let facts = |units| Facts { name: String::new(), units, memory: 0, tensor: false };
+        assert_eq!(ChipConfig::new(&facts(1)), ChipConfig { blocks: 1, tensor: false, wide: 4, chain: 1 });
         assert_eq!(ChipConfig::new(&facts(10)).blocks, 10);
-        assert_eq!(ChipConfig::new(&facts(132)), ChipConfig { blocks: 128, chain: 16 });
+        assert_eq!(
+            ChipConfig::new(&facts(132)),
+            ChipConfig { blocks: 128, tensor: false, wide: 528, chain: 16 }
+        );
     }
 }

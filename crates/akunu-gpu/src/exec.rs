@@ -314,7 +314,7 @@ impl<H: Host> GpuExecutable<H> {
             limits: &self.limits,
             kind: self.memory.kv.kind,
             angles: &self.memory.angle_starts,
-            blocks: self.chip.blocks,
+            chip: self.chip,
         }
     }
 

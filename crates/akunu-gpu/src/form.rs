@@ -47,7 +47,9 @@ impl Form {
                     $(
                         ($form, Family::Gemv1) => concat!("gemv_", $name, "_1"),
                         ($form, Family::Gemv4) => concat!("gemv_", $name, "_4"),
+                        ($form, Family::Wide) => concat!("wide_", $name),
                         ($form, Family::Gemm) => concat!("gemm_", $name),
+                        ($form, Family::Tensor) => concat!("tensor_", $name),
                         ($form, Family::Embed) => concat!("embed_", $name),
                     )*
                 }
@@ -112,7 +114,9 @@ impl Form {
 pub(crate) enum Family {
     Gemv1,
     Gemv4,
+    Wide,
     Gemm,
+    Tensor,
     Embed,
 }
 

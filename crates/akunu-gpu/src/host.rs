@@ -51,6 +51,8 @@ pub struct Facts {
     pub units: u32,
     /// Bytes of memory.
     pub memory: u64,
+    /// Whether prompts are multiplied by the `tensor_*` kernels, for all dtypes but F32.
+    pub tensor: bool,
 }
 
 /// A device and its queue. Work runs in the order it was asked for.

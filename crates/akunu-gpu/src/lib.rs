@@ -33,8 +33,12 @@ mod form;
 mod host;
 mod kv;
 mod lower;
+#[cfg(all(feature = "metal", target_os = "macos"))]
+mod metal;
 mod params;
 mod table;
+#[cfg(any(all(feature = "metal", target_os = "macos"), all(test, feature = "emulator")))]
+mod threads;
 mod weights;
 
 use std::any::Any;
@@ -49,6 +53,8 @@ pub use cuda::Cuda;
 #[cfg(feature = "emulator")]
 pub use emulator::{Emulator, Schedule};
 pub use host::{Bind, Command, Facts, Host};
+#[cfg(all(feature = "metal", target_os = "macos"))]
+pub use metal::Metal;
 
 use exec::GpuExecutable;
 use kv::GpuKv;

@@ -26,7 +26,7 @@ params! {
         x: u32, x_stride: u32, batch: u32, cols: u32,
         norm: u32, eps: f32, offset: f32, parts: u32,
         gate: u32, activation: u32, scale: f32, cap: f32,
-        routes: u32, sharing: u32, pad: [u32; 2],
+        routes: u32, sharing: u32, blocks: u32, groups: u32,
         part: [GemvPart; 3],
     }
     GemmParams {

@@ -6,7 +6,8 @@ use akunu_program::rope::RopeLayout;
 use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
 use bytemuck::Pod;
 
-use crate::form::Family;
+use crate::ChipConfig;
+use crate::form::{Family, Form};
 use crate::host::{Bind, Command};
 use crate::kv::padded;
 use crate::lower::{Elements, Lowered, Node, Norm, Place, Then};
@@ -24,6 +25,11 @@ const TOGETHER: usize = 4;
 
 /// Rows that are decoded by one launch of attention, which bounds the room for their parts.
 const DECODE_ROWS: usize = 32;
+
+/// Columns from which on rows of weights are wide, the blocks of columns that wide rows are made of, and the rows of a block.
+const WIDE_COLUMNS: u32 = 2048;
+const WIDE_MULTIPLE: u32 = 32;
+const WIDE_ROWS: u32 = 4;
 
 /// Kernels for heads of up to 64, 128 and 256: over halves, and over bytes.
 const ATTEND_ALL: [[&str; 3]; 2] = [
@@ -99,8 +105,7 @@ pub(crate) struct Table<'a> {
     pub(crate) kind: KvType,
     /// Where the angles of each rotation begin, in floats.
     pub(crate) angles: &'a [u32],
-    /// Threadgroups that share the search for the best token of one output.
-    pub(crate) blocks: u32,
+    pub(crate) chip: ChipConfig,
 }
 
 /// The commands for a batch of this shape.
@@ -374,25 +379,32 @@ impl List<'_> {
                     false
                 }
             });
-            self.gemv_launch(
-                form.kernel(if segment.rows == 1 { Family::Gemv1 } else { Family::Gemv4 }),
-                params,
-                &alike,
-            );
+            let family = match (params.cols, segment.rows) {
+                (WIDE_COLUMNS.., _) if params.cols.is_multiple_of(WIDE_MULTIPLE) => Family::Wide,
+                (_, 1) => Family::Gemv1,
+                _ => Family::Gemv4,
+            };
+            self.gemv_launch(form, family, params, &alike);
         }
         Ok(())
     }
 
-    fn gemv_launch(&mut self, kernel: &'static str, mut params: GemvParams, parts: &[GemvPart]) {
+    fn gemv_launch(&mut self, form: Form, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
         params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
         params.part[..parts.len()].copy_from_slice(parts);
-        let pairs: u32 = if params.gate == 1 {
-            parts[0].rows
+        let rows = if family == Family::Wide { WIDE_ROWS } else { 2 };
+        params.blocks = if params.gate == 1 {
+            parts[0].rows.div_ceil(rows / 2)
         } else {
-            parts.iter().map(|part| part.rows.div_ceil(2)).sum()
+            parts.iter().map(|part| part.rows.div_ceil(rows)).sum()
         };
-        let batch = if kernel.ends_with("_1") { params.batch } else { params.batch.div_ceil(4) };
-        self.push(kernel, &[Bind::Weights, Bind::Arena], params, [pairs.div_ceil(4), batch, 1]);
+        params.groups = self.table.chip.wide.min(params.blocks);
+        let groups = match family {
+            Family::Wide => [params.groups, params.batch, 1],
+            Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],
+            _ => [params.blocks.div_ceil(4), params.batch.div_ceil(4), 1],
+        };
+        self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
     }
 
     /// Products of prompt rows, with the norm before and the gate after as launches of their own.
@@ -434,8 +446,12 @@ impl List<'_> {
                 cap,
                 pad: 0,
             };
-            let groups = [rows.div_ceil(64), segment.rows.div_ceil(32), 1];
-            self.push(form.kernel(Family::Gemm), &[Bind::Weights, Bind::Arena], params, groups);
+            let (family, groups) = if self.table.chip.tensor && form != Form::F32 {
+                (Family::Tensor, [segment.rows.div_ceil(64), rows.div_ceil(128), 1])
+            } else {
+                (Family::Gemm, [rows.div_ceil(64), segment.rows.div_ceil(32), 1])
+            };
+            self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
         }
         if let (Then::Gate(activation, out), [gate, up]) = (then, parts) {
             let [gate, up, out] = [gate.out, up.out, out].map(|id| self.place(id, segment));
@@ -553,11 +569,11 @@ impl List<'_> {
         };
         let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
         let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
-        self.gemv_launch(form.kernel(Family::Gemv1), up, &[gate_part, up_part]);
+        self.gemv_launch(form, Family::Gemv1, up, &[gate_part, up_part]);
         let down =
             GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
         let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
-        self.gemv_launch(form.kernel(Family::Gemv1), down, &[down_part]);
+        self.gemv_launch(form, Family::Gemv1, down, &[down_part]);
         let params = MixParams {
             x: scratch[1],
             x_stride: out.stride,
@@ -574,7 +590,7 @@ impl List<'_> {
 
     fn choose(&mut self, shape: &Shape, outputs: u32) {
         let logits = self.table.lowered.places[self.table.program.logits.0 as usize];
-        let blocks = self.table.blocks;
+        let blocks = self.table.chip.blocks;
         let params = SelectParams {
             logits: logits.at,
             stride: logits.stride,

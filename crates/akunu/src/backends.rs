@@ -14,6 +14,8 @@ pub const BACKENDS: &[&str] = &[
     "reference",
     #[cfg(feature = "cuda")]
     "cuda",
+    #[cfg(all(feature = "metal", target_os = "macos"))]
+    "metal",
     #[cfg(feature = "emulator")]
     "emulator",
 ];
@@ -32,6 +34,8 @@ pub fn backend(name: &str, threads: Option<usize>) -> Result<Box<dyn Backend>> {
         "reference" => Ok(Box::new(Reference)),
         #[cfg(feature = "cuda")]
         "cuda" => Ok(Box::new(cuda()?)),
+        #[cfg(all(feature = "metal", target_os = "macos"))]
+        "metal" => Ok(Box::new(metal()?)),
         #[cfg(feature = "emulator")]
         "emulator" => Ok(Box::new(emulator())),
         name => Err(Error::Usage {
@@ -58,6 +62,27 @@ fn cuda() -> Result<akunu_gpu::Gpu<akunu_gpu::Cuda>> {
     Ok(akunu_gpu::Gpu::new(host))
 }
 
+#[cfg(all(feature = "metal", target_os = "macos"))]
+fn metal() -> Result<akunu_gpu::Gpu<akunu_gpu::Metal>> {
+    let host = akunu_gpu::Metal::new().map_err(|error| Error::Usage {
+        problem: error.to_string(),
+        hint: "use another backend".to_owned(),
+    })?;
+    Ok(akunu_gpu::Gpu::new(host))
+}
+
+/// What a GPU reports of itself, or why there is none: a build for GPUs runs where there is none, and says so.
+#[cfg(any(feature = "cuda", all(feature = "metal", target_os = "macos")))]
+fn describe_gpu<H: akunu_gpu::Host>(gpu: Result<akunu_gpu::Gpu<H>>, units: &str) -> String {
+    match gpu {
+        Ok(gpu) => {
+            let facts = gpu.host().facts();
+            format!("{}, {} {units}, {} GB", facts.name, facts.units, facts.memory / 1_000_000_000)
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
 #[cfg(feature = "emulator")]
 fn emulator() -> akunu_gpu::Gpu<akunu_gpu::Emulator> {
     akunu_gpu::Gpu::new(akunu_gpu::Emulator::new(akunu_gpu::Schedule::InTurn))
@@ -75,20 +100,10 @@ pub fn describe_backend(name: &str) -> Result<String> {
             let cpu = cpu(None)?;
             Ok(format!("{} threads, {}", cpu.threads(), cpu.isa()))
         }
-        // A build for NVIDIA GPUs runs where there is none, and says so.
         #[cfg(feature = "cuda")]
-        "cuda" => Ok(cuda().map_or_else(
-            |error| error.to_string(),
-            |gpu| {
-                let facts = akunu_gpu::Host::facts(gpu.host());
-                format!(
-                    "{}, {} multiprocessors, {} GB",
-                    facts.name,
-                    facts.units,
-                    facts.memory / 1_000_000_000
-                )
-            },
-        )),
+        "cuda" => Ok(describe_gpu(cuda(), "multiprocessors")),
+        #[cfg(all(feature = "metal", target_os = "macos"))]
+        "metal" => Ok(describe_gpu(metal(), "cores")),
         #[cfg(feature = "emulator")]
         "emulator" => Ok("the GPU's kernels on the CPU: very slow, to check them".to_owned()),
         _ => {

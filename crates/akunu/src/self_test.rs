@@ -51,6 +51,10 @@ pub fn self_test(mut each: impl FnMut(SelfTest) -> bool) -> Result<()> {
     if let Ok(cuda) = crate::backend("cuda", None) {
         check(&*cuda, None)?;
     }
+    #[cfg(all(feature = "metal", target_os = "macos"))]
+    if let Ok(metal) = crate::backend("metal", None) {
+        check(&*metal, None)?;
+    }
     #[cfg(feature = "emulator")]
     check(&*crate::backend("emulator", None)?, None)?;
     Ok(())

@@ -82,6 +82,11 @@ driver! {
     graph_destroy = b"cuGraphDestroy\0" (graph: Handle);
     graph_forget = b"cuGraphExecDestroy\0" (executable: Handle);
     graph_launch = b"cuGraphLaunch\0" (executable: Handle, stream: Handle);
+    function_attribute = b"cuFuncSetAttribute\0" (function: Handle, attribute: c_int, value: c_int);
+    launch_together = b"cuLaunchCooperativeKernel\0" (
+        function: Handle, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint,
+        shared: c_uint, stream: Handle, params: *mut *mut c_void
+    );
     launch = b"cuLaunchKernel\0" (
         function: Handle, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint,
         shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void

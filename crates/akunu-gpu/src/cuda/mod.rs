@@ -1,27 +1,34 @@
-//! NVIDIA GPUs, through the driver alone: kernels as PTX that the driver compiles for its device, lists as CUDA graphs.
+//! NVIDIA GPUs, through the driver alone: kernels as PTX that the driver compiles for its device when a list first needs them.
+//! Lists of small commands are walked by one kernel that stays on the device; others are CUDA graphs.
 
 mod driver;
+mod ptx;
+mod walk;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use akunu_program::{Error, Result};
 
 use crate::host::{Bind, Command, Facts, Host};
 use driver::{Address, Driver, Handle};
+use ptx::Ptx;
+use walk::{Steps, Walker};
 
 include!(concat!(env!("OUT_DIR"), "/cuda_kernels.rs"));
 
 /// The kernels, for every device from the sm_80 generation on.
-const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+const KERNELS_PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
 
 /// A GPU with its queue.
 pub struct Cuda {
     device: Arc<Device>,
     facts: Facts,
-    /// By name: the function and the threads of a threadgroup.
-    kernels: HashMap<&'static str, (Kernel, u32)>,
+    source: Ptx,
+    /// Those that are loaded, by name: the function and the threads of a threadgroup.
+    kernels: Mutex<HashMap<&'static str, (Kernel, u32)>>,
+    walker: Walker,
 }
 
 /// A function on the device.
@@ -34,14 +41,21 @@ struct Device {
     ordinal: i32,
     context: Handle,
     stream: Handle,
-    module: Handle,
+    /// All that were loaded.
+    modules: Mutex<Vec<Module>>,
 }
+
+/// Compiled kernels.
+#[derive(Clone, Copy)]
+struct Module(Handle);
 
 // SAFETY: the driver's handles belong to the process and not to a thread; `Device::here` sets the context on whatever thread uses
 // them, and the driver does its own locking.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
@@ -50,6 +64,10 @@ unsafe impl Sync for Kernel {}
 /// Attributes of a device, by the driver's numbers.
 const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY: i32 = 75;
+
+/// Options for compiling, by the driver's numbers.
+const ERROR_LOG: i32 = 5;
+const ERROR_LOG_BYTES: i32 = 6;
 
 /// Streams that do not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -60,12 +78,10 @@ impl Cuda {
     /// The first GPU.
     pub fn new() -> Result<Cuda> {
         let driver = Driver::find()?;
-        let (mut ordinal, mut context, mut stream, mut module) =
-            (0, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut ordinal, mut context, mut stream) = (0, std::ptr::null_mut(), std::ptr::null_mut());
         let (mut units, mut capability, mut memory) = (0, 0, 0);
         let mut name: [c_char; 128] = [0; 128];
-        let image = CString::new(PTX).map_err(|_| Error::Device("the kernels are damaged".to_owned()))?;
-        // SAFETY: all pointers are to locals of the types the driver writes; the image ends in a zero.
+        // SAFETY: all pointers are to locals of the types the driver writes.
         unsafe {
             driver.init(0)?;
             driver.device_get(&raw mut ordinal, 0)?;
@@ -80,20 +96,18 @@ impl Cuda {
             driver.context_retain(&raw mut context, ordinal)?;
             driver.context_set(context)?;
             driver.stream_create(&raw mut stream, NON_BLOCKING)?;
-            let none = std::ptr::null_mut();
-            driver.module_load(&raw mut module, image.as_ptr().cast(), 0, none, std::ptr::null_mut())?;
         }
-        let device = Arc::new(Device { driver, ordinal, context, stream, module });
-        let mut kernels = HashMap::new();
-        for &(kernel, threads) in KERNELS {
-            let (symbol, mut function) = (CString::new(kernel).unwrap_or_default(), std::ptr::null_mut());
-            // SAFETY: the module is loaded and the name ends in a zero.
-            unsafe { device.driver.module_function(&raw mut function, module, symbol.as_ptr())? };
-            kernels.insert(kernel, (Kernel(function), threads));
-        }
+        let device = Arc::new(Device { driver, ordinal, context, stream, modules: Mutex::default() });
+        let walker = Walker::new(&device, units as u32)?;
         let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
         let name = String::from_utf8_lossy(&bytes).into_owned();
-        Ok(Cuda { device, facts: Facts { name, units: units as u32, memory: memory as u64 }, kernels })
+        Ok(Cuda {
+            device,
+            facts: Facts { name, units: units as u32, memory: memory as u64, tensor: true },
+            source: Ptx::new(KERNELS_PTX),
+            kernels: Mutex::default(),
+            walker,
+        })
     }
 }
 
@@ -104,6 +118,55 @@ impl Device {
         unsafe { self.driver.context_set(self.context)? };
         Ok(&self.driver)
     }
+
+    /// Compiles PTX.
+    fn load(&self, text: &str) -> Result<Module> {
+        let image = CString::new(text).map_err(|_| Error::Device("the kernels are damaged".to_owned()))?;
+        let (mut module, mut log) = (std::ptr::null_mut(), vec![0u8; 8192]);
+        let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
+        let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
+        let driver = self.here()?;
+        // SAFETY: the image ends in a zero; the driver writes at most so many bytes of a log.
+        let loaded = unsafe {
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            driver.module_load(&raw mut module, image.as_ptr().cast(), 2, options, values)
+        };
+        loaded.map_err(|error| {
+            let end = log.iter().position(|c| *c == 0).unwrap_or(0);
+            Error::Device(format!("{error}: {}", String::from_utf8_lossy(&log[..end])))
+        })?;
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).push(Module(module));
+        Ok(Module(module))
+    }
+
+    /// A kernel of a module.
+    fn function(&self, module: Module, name: &str) -> Result<Kernel> {
+        let (symbol, mut function) = (CString::new(name).unwrap_or_default(), std::ptr::null_mut());
+        // SAFETY: the module is loaded and the name ends in a zero.
+        unsafe { self.here()?.module_function(&raw mut function, module.0, symbol.as_ptr())? };
+        Ok(Kernel(function))
+    }
+
+    /// Memory of the device, zeroed.
+    fn allocate(self: &Arc<Device>, bytes: usize) -> Result<Buffer> {
+        let (driver, mut address) = (self.here()?, 0);
+        // SAFETY: the driver writes an address of at least one byte, which is then within bounds.
+        unsafe {
+            driver.allocate(&raw mut address, bytes.max(16))?;
+            driver.set(address, 0, bytes.max(16), self.stream)?;
+        }
+        Ok(Buffer { device: Arc::clone(self), address, bytes })
+    }
+
+    /// Writes to a buffer of the device.
+    fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let address = buffer.at(offset, bytes.len())?;
+        // SAFETY: in bounds on both sides; from pageable memory the driver has copied the bytes when it returns.
+        unsafe { self.here()?.to_device(address, bytes.as_ptr().cast(), bytes.len(), self.stream) }
+    }
 }
 
 impl Drop for Device {
@@ -113,7 +176,10 @@ impl Drop for Device {
         unsafe {
             let _ = self.driver.context_set(self.context);
             let _ = self.driver.stream_wait(self.stream);
-            let _ = self.driver.module_unload(self.module);
+            let modules = std::mem::take(self.modules.get_mut().unwrap_or_else(PoisonError::into_inner));
+            for Module(module) in modules {
+                let _ = self.driver.module_unload(module);
+            }
             let _ = self.driver.stream_destroy(self.stream);
             let _ = self.driver.context_release(self.ordinal);
         }
@@ -142,18 +208,28 @@ impl Drop for Buffer {
     }
 }
 
-/// A graph, ready to launch.
-pub struct List {
+/// Commands, ready to run.
+pub struct List(Recorded);
+
+enum Recorded {
+    /// One launch, however often it runs.
+    Walk(Steps),
+    Graph(Graph),
+}
+
+/// A graph, with the lists that its launches walk.
+struct Graph {
     device: Arc<Device>,
     executable: Handle,
+    _walked: Vec<Steps>,
 }
 
 // SAFETY: as for `Device`.
-unsafe impl Send for List {}
+unsafe impl Send for Graph {}
 
-impl Drop for List {
+impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: the executable was made with this list.
+        // SAFETY: the executable was made with this graph.
         let _ = self.device.here().and_then(|driver| unsafe { driver.graph_forget(self.executable) });
     }
 }
@@ -171,24 +247,11 @@ impl Host for Cuda {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
-        let (driver, mut address) = (self.device.here()?, 0);
-        // SAFETY: the driver writes an address of at least one byte, which is then within bounds.
-        unsafe {
-            driver.allocate(&raw mut address, bytes.max(16))?;
-            driver.set(address, 0, bytes.max(16), self.device.stream)?;
-        }
-        Ok(Buffer { device: Arc::clone(&self.device), address, bytes })
+        self.device.allocate(bytes)
     }
 
     fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let address = buffer.at(offset, bytes.len())?;
-        // SAFETY: in bounds on both sides; from pageable memory the driver has copied the bytes when it returns.
-        unsafe {
-            self.device.here()?.to_device(address, bytes.as_ptr().cast(), bytes.len(), self.device.stream)
-        }
+        self.device.write(buffer, offset, bytes)
     }
 
     fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
@@ -210,26 +273,48 @@ impl Host for Cuda {
     }
 
     unsafe fn record<'b>(&self, commands: &[Command], buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<List> {
+        let runs: Vec<&[Command]> = commands.chunk_by(|a, b| walk::can(a) && walk::can(b)).collect();
+        let is_walked = |run: &[Command]| run.len() >= walk::WORTHWHILE;
+        if let [run] = runs[..]
+            && is_walked(run)
+        {
+            return Ok(List(Recorded::Walk(self.walker.steps(run, buffer)?)));
+        }
+        let steps = |run: &&[Command]| is_walked(run).then(|| self.walker.steps(run, buffer)).transpose();
+        let walked: Vec<Option<Steps>> = runs.iter().map(steps).collect::<Result<_>>()?;
+        let launched = runs.iter().zip(&walked).filter(|(_, steps)| steps.is_none());
+        self.need(launched.flat_map(|(run, _)| *run).map(|command| command.kernel))?;
         let (driver, stream) = (self.device.here()?, self.device.stream);
         let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: launches are captured and not run; their parameters are copied by the driver before it returns. That the buffers
         // live and are large enough is the caller's promise.
         unsafe {
             driver.capture_begin(stream, THREAD_LOCAL)?;
-            let launched = commands.iter().try_for_each(|command| self.launch(command, buffer));
+            let launched = runs.iter().zip(&walked).try_for_each(|(run, steps)| match steps {
+                Some(steps) => self.walker.launch(&self.device, steps, 1),
+                None => run.iter().try_for_each(|command| self.launch(command, buffer)),
+            });
             let ended = driver.capture_end(stream, &raw mut graph);
             launched.and(ended)?;
             let made = driver.graph_instantiate(&raw mut executable, graph, 0);
             driver.graph_destroy(graph)?;
             made?;
         }
-        Ok(List { device: Arc::clone(&self.device), executable })
+        let (device, walked) = (Arc::clone(&self.device), walked.into_iter().flatten().collect());
+        Ok(List(Recorded::Graph(Graph { device, executable, _walked: walked })))
     }
 
     fn replay(&self, list: &List, times: u32) -> Result<()> {
         let driver = self.device.here()?;
-        // SAFETY: whoever recorded the list promised that it may run.
-        (0..times).try_for_each(|_| unsafe { driver.graph_launch(list.executable, self.device.stream) })
+        match &list.0 {
+            // SAFETY: whoever recorded the list promised that it may run.
+            Recorded::Walk(steps) => unsafe { self.walker.launch(&self.device, steps, times) },
+            Recorded::Graph(graph) => {
+                // SAFETY: as above.
+                let launch = || unsafe { driver.graph_launch(graph.executable, self.device.stream) };
+                (0..times).try_for_each(|_| launch())
+            }
+        }
     }
 
     fn wait(&self) -> Result<()> {
@@ -239,11 +324,35 @@ impl Host for Cuda {
 }
 
 impl Cuda {
+    /// Loads kernels, those that are not loaded yet together.
+    fn need(&self, names: impl Iterator<Item = &'static str>) -> Result<()> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing: Vec<&str> = names.filter(|name| !kernels.contains_key(name)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut text = self.source.preamble();
+        let mut threads = Vec::new();
+        for name in &missing {
+            let count = KERNELS.iter().find(|kernel| kernel.0 == *name).map(|kernel| kernel.1);
+            let kernel = count.and_then(|count| self.source.kernel(name, count));
+            text += &kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{name}\"")))?;
+            threads.extend(count);
+        }
+        let module = self.device.load(&text)?;
+        for (name, threads) in missing.into_iter().zip(threads) {
+            kernels.insert(name, (self.device.function(module, name)?, threads));
+        }
+        Ok(())
+    }
+
     /// Launches a kernel on the stream, which may be capturing.
     unsafe fn launch<'b>(&self, command: &Command, buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<()> {
-        let kernel = self.kernels.get(command.kernel);
-        let &(Kernel(function), threads) =
-            kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{}\"", command.kernel)))?;
+        let kernel = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(command.kernel).copied();
+        let (Kernel(function), threads) =
+            kernel.ok_or_else(|| Error::Device(format!("kernel \"{}\" is not loaded", command.kernel)))?;
         let mut addresses: Vec<Address> = command.buffers.iter().map(|bind| buffer(*bind).address).collect();
         // Copied to where structures of vectors may lie.
         let mut params = vec![0u128; command.params.len().div_ceil(16)];

@@ -29,7 +29,10 @@ pub struct Emulator {
 impl Emulator {
     /// An emulator that takes its threads in this order.
     pub fn new(schedule: Schedule) -> Emulator {
-        Emulator { schedule, facts: Facts { name: "kernels on the CPU".to_owned(), units: 1, memory: 0 } }
+        Emulator {
+            schedule,
+            facts: Facts { name: "kernels on the CPU".to_owned(), units: 1, memory: 0, tensor: false },
+        }
     }
 }
 

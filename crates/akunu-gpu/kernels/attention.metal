@@ -269,39 +269,50 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
 
     float2 sum[TOGETHER][PAIRS];
     float largest[TOGETHER], total[TOGETHER];
+#pragma unroll
     for (uint r = 0; r < TOGETHER; ++r) {
         largest[r] = negative_infinity(), total[r] = 0.0f;
+#pragma unroll
         for (int j = 0; j < PAIRS; ++j) sum[r][j] = float2(0.0f, 0.0f);
     }
     for (uint part = first_part; part <= last_part; ++part) {
         const uint position = part * PART + thread_index;
         const bool seen = position >= begin && position < end;
         float score[TOGETHER];
+#pragma unroll
         for (uint r = 0; r < TOGETHER; ++r) score[r] = 0.0f;
         if (seen) {
             device const uchar* keys = kv + tile(p.cache, table[position / BLOCK], kv_head);
-#pragma unroll 4
+#pragma unroll 8
             for (uint d = 0; d < padded / 8; ++d) {
                 float k[8];
                 load_key<QUANTISED>(keys, p.cache, d, position % BLOCK, k);
-                for (uint r = 0; r < TOGETHER; ++r)
-                    for (uint i = 0; i < 8; ++i) score[r] = fma(queries[r * padded + 8 * d + i], k[i], score[r]);
+#pragma unroll
+                for (uint r = 0; r < TOGETHER; ++r) {
+                    threadgroup const float4* query = (threadgroup const float4*)queries + r * (padded / 4) + 2 * d;
+                    const float4 q0 = query[0], q1 = query[1];
+                    score[r] = fma(q0.x, k[0], fma(q0.y, k[1], fma(q0.z, k[2], fma(q0.w, k[3], score[r]))));
+                    score[r] = fma(q1.x, k[4], fma(q1.y, k[5], fma(q1.z, k[6], fma(q1.w, k[7], score[r]))));
+                }
             }
         }
+#pragma unroll
         for (uint r = 0; r < TOGETHER; ++r) {
             score[r] = seen ? soft_cap(p.scale * score[r], p.cap) : negative_infinity();
             const float m = simd_max(score[r]);
             if (lane == 0) best[sg * TOGETHER + r] = m;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
         for (uint r = 0; r < TOGETHER; ++r) {
             const float m = max(max(max(best[r], best[TOGETHER + r]), max(best[2 * TOGETHER + r], best[3 * TOGETHER + r])),
                                 largest[r]);
             const float shrink = exp(largest[r] - m), weight = exp(score[r] - m);
             largest[r] = m;
-            weights[r * PART + thread_index] = weight;
+            weights[TOGETHER * thread_index + r] = weight;
             // Each SIMD group keeps the sum over its own positions; they are added in the end.
             total[r] = total[r] * shrink + simd_sum(weight);
+#pragma unroll
             for (int j = 0; j < PAIRS; ++j) sum[r][j] *= shrink;
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -311,11 +322,17 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
             device const uchar* values = kv + tile(p.cache, table[from / BLOCK], kv_head);
 #pragma unroll 8
             for (uint at = from; at < to; ++at) {
+                const float4 weight = ((threadgroup const float4*)weights)[at % PART];
+                const float of_head[TOGETHER] = {weight.x, weight.y, weight.z, weight.w};
+#pragma unroll
                 for (int j = 0; j < PAIRS; ++j) {
-                    const uint pair = lane + 32 * j;
-                    if (2 * pair >= padded) continue;
-                    const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, pair);
-                    for (uint r = 0; r < TOGETHER; ++r) sum[r][j] += weights[r * PART + at % PART] * v;
+                    // Lanes beyond the last pair take it again, and store nothing.
+                    const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, min(lane + 32 * j, padded / 2 - 1));
+#pragma unroll
+                    for (uint r = 0; r < TOGETHER; ++r) {
+                        sum[r][j].x = fma(of_head[r], v.x, sum[r][j].x);
+                        sum[r][j].y = fma(of_head[r], v.y, sum[r][j].y);
+                    }
                 }
             }
         }
@@ -323,8 +340,10 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 
+#pragma unroll
     for (uint r = 0; r < TOGETHER; ++r) {
         if (lane == 0) best[sg * TOGETHER + r] = total[r];
+#pragma unroll
         for (int j = 0; j < PAIRS; ++j) {
             const uint pair = lane + 32 * j;
             if (2 * pair >= padded) continue;
@@ -333,7 +352,9 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint r = 0; r < count; ++r) {
+#pragma unroll
+    for (uint r = 0; r < TOGETHER; ++r) {
+        if (r >= count) break;
         const float weight = (best[r] + best[TOGETHER + r]) + (best[2 * TOGETHER + r] + best[3 * TOGETHER + r]);
         const uint head = first_head + r;
         device float* out = arena + p.out + group.y * p.stride + head * dim;
@@ -355,12 +376,12 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         device const uint* tables [[buffer(3)]], constant AttendParams& p [[buffer(4)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
-        threadgroup float queries[4 * DIM]; \
-        threadgroup float weights[4 * 128]; \
+        threadgroup float4 queries[DIM]; \
+        threadgroup float4 weights[128]; \
         threadgroup float best[4 * 4]; \
         threadgroup float sums[4 * 4 * DIM]; \
-        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, p, queries, weights, best, sums, group, thread_index, \
-                                         lane, sg); \
+        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, p, (threadgroup float*)queries, \
+                                         (threadgroup float*)weights, best, sums, group, thread_index, lane, sg); \
     }
 #define ATTEND_KERNELS(DIM) \
     ATTEND_KERNEL(attend_part, DIM, false, false) ATTEND_KERNEL(attend_all, DIM, true, false) \

@@ -2,7 +2,7 @@
 // thread takes at a time are one word of codes.
 //
 // A form gives eight codes q and a pair (s, b): the weights are s q + b, and b is 0 unless HAS_MIN. `at` counts groups of eight
-// from the start of the matrix; all groups that share a scale are whole multiples of eight.
+// from the start of the matrix; at least SPAN weights, from a multiple of SPAN on, share a pair.
 
 // Where a matrix lies: planes as offsets of 16 bytes from the start of the weights.
 struct Matrix {
@@ -158,7 +158,7 @@ template <> struct Codes<8> {
 
 // A scale for every 32.
 struct HalfScale {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return float2(float(plane<half>(w, m.scale)[at >> 2]), 0.0f);
     }
@@ -166,7 +166,7 @@ struct HalfScale {
 
 // A scale and a minimum for every 32.
 struct HalfMin {
-    enum { HAS_MIN = 1 };
+    enum { HAS_MIN = 1, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         const half2 v = plane<half2>(w, m.scale)[at >> 2];
         return float2(float(v.x), float(v.y));
@@ -175,7 +175,7 @@ struct HalfMin {
 
 // K-quants with minima: two halves for 256, two bytes for every 8 << SHIFT.
 template <int SHIFT> struct SuperMin {
-    enum { HAS_MIN = 1 };
+    enum { HAS_MIN = 1, SPAN = 8 << SHIFT };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         const half2 d = plane<half2>(w, m.super)[at >> 5];
         const uchar2 s = plane<uchar2>(w, m.scale)[at >> SHIFT];
@@ -185,7 +185,7 @@ template <int SHIFT> struct SuperMin {
 
 // K-quants without minima: a half for 256, a signed byte for every 16.
 struct SuperScale {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 16 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return float2(float(plane<half>(w, m.super)[at >> 5]) * float(plane<char>(w, m.scale)[at >> 1]), 0.0f);
     }
@@ -193,14 +193,14 @@ struct SuperScale {
 
 // Affine: two floats for every 8 << shift.
 struct Pair {
-    enum { HAS_MIN = 1 };
+    enum { HAS_MIN = 1, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at) {
         return plane<float2>(w, m.scale)[at >> m.shift];
     }
 };
 
 template <int BITS, int ZERO, typename Scale> struct Packed {
-    enum { HAS_MIN = Scale::HAS_MIN };
+    enum { HAS_MIN = Scale::HAS_MIN, SPAN = Scale::SPAN };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         unpack<BITS>(w, m, at, float(ZERO), q);
         return scale(w, m, at);
@@ -214,7 +214,7 @@ template <int BITS, int ZERO, typename Scale> struct Packed {
 constant float IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct IQ4_NL {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint v = plane<uint>(w, m.low)[at];
         for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(v >> (4 * i)) & 15];
@@ -238,7 +238,7 @@ inline float2 plain() {
 }
 
 struct F32 {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         Wide c;
         c.fetch(w, m, at);
@@ -266,7 +266,7 @@ inline void halves(uint v, thread float* q) {
 }
 
 struct F16 {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         Wide c;
         c.fetch(w, m, at);
@@ -290,7 +290,7 @@ inline void upper_halves(uint v, thread float* q) {
 }
 
 struct BF16 {
-    enum { HAS_MIN = 0 };
+    enum { HAS_MIN = 0, SPAN = 32 };
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         Wide c;
         c.fetch(w, m, at);

@@ -92,11 +92,26 @@ inline void gemv_sums(device const uint4* w, device const float* arena, const Ge
     }
 }
 
-// Branches and not an index: parameters that are indexed would have to lie in memory.
+// Choices and not an index: parameters that are indexed would have to lie in memory.
+inline uint one_of(uint i, uint a, uint b, uint c) {
+    return i == 0 ? a : i == 1 ? b : c;
+}
+
 inline GemvPart part_of(const GemvParams p, uint i) {
-    GemvPart part = p.part[0];
-    if (i == 1) part = p.part[1];
-    if (i == 2) part = p.part[2];
+    GemvPart part;
+    part.matrix.low = one_of(i, p.part[0].matrix.low, p.part[1].matrix.low, p.part[2].matrix.low);
+    part.matrix.high = one_of(i, p.part[0].matrix.high, p.part[1].matrix.high, p.part[2].matrix.high);
+    part.matrix.scale = one_of(i, p.part[0].matrix.scale, p.part[1].matrix.scale, p.part[2].matrix.scale);
+    part.matrix.super = one_of(i, p.part[0].matrix.super, p.part[1].matrix.super, p.part[2].matrix.super);
+    part.matrix.first = one_of(i, p.part[0].matrix.first, p.part[1].matrix.first, p.part[2].matrix.first);
+    part.matrix.eights = p.part[0].matrix.eights;
+    part.matrix.shift = one_of(i, p.part[0].matrix.shift, p.part[1].matrix.shift, p.part[2].matrix.shift);
+    part.rows = one_of(i, p.part[0].rows, p.part[1].rows, p.part[2].rows);
+    part.out = one_of(i, p.part[0].out, p.part[1].out, p.part[2].out);
+    part.stride = one_of(i, p.part[0].stride, p.part[1].stride, p.part[2].stride);
+    part.bias = one_of(i, p.part[0].bias, p.part[1].bias, p.part[2].bias);
+    part.residual = one_of(i, p.part[0].residual, p.part[1].residual, p.part[2].residual);
+    part.experts = one_of(i, p.part[0].experts, p.part[1].experts, p.part[2].experts);
     return part;
 }
 
@@ -179,20 +194,27 @@ template <typename Form>
 inline float wide_stage(device const uint4* w, device const float4* x, const GemvParams p, uint tile, threadgroup float4* staged,
                         uint thread_index) {
     constexpr uint chunks = 2 * Form::Wide::EIGHTS;
+    // All loads before the first use. What is beyond the last column is the last again, taken as zeros.
+    const uint columns = p.cols / 4, first = 1024 * tile + thread_index;
+    float4 v[8];
+#pragma unroll
+    for (uint i = 0; i < 8; ++i) v[i] = x[min(first + 128 * i, columns - 1)];
     float square = 0.0f;
+    if (p.norm != NONE) {
+        float4 g[8];
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) g[i] = plane<float4>(w, p.norm)[min(first + 128 * i, columns - 1)];
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) {
+            const float there = first + 128 * i < columns ? 1.0f : 0.0f;
+            square = fma(there, (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w), square);
+            v[i] *= g[i] + p.offset;
+        }
+    }
 #pragma unroll
     for (uint i = 0; i < 8; ++i) {
-        const uint at = 128 * i + thread_index, column = 1024 * tile + at;
-        float4 v = float4(0.0f);
-        if (4 * column < p.cols) {
-            v = x[column];
-            if (p.norm != NONE) {
-                square += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-                v *= plane<float4>(w, p.norm)[column] + p.offset;
-            }
-        }
-        const uint unit = at / chunks;
-        staged[(unit / 128 * chunks + at % chunks) * WIDE_PITCH + unit % 128] = v;
+        const uint at = 128 * i + thread_index, unit = at / chunks;
+        staged[(unit / 128 * chunks + at % chunks) * WIDE_PITCH + unit % 128] = first + 128 * i < columns ? v[i] : float4(0.0f);
     }
     return square;
 }
@@ -216,11 +238,11 @@ inline void gemv_wide(device const uint4* w, device float* arena, const GemvPara
         }
         const GemvPart first = part_of(p, which), second = part_of(p, p.gate ? 1 : which);
         const uint step = p.gate ? 2 : WIDE_ROWS, row = at * step;
-        Matrix matrix[2] = {first.matrix, second.matrix};
+        const Matrix a = first.matrix, b = second.matrix;
         uint start[WIDE_ROWS];
 #pragma unroll
         for (uint r = 0; r < WIDE_ROWS; ++r)
-            start[r] = (matrix[r / 2].first + min(row + (p.gate ? r % 2 : r), first.rows - 1)) * row_units;
+            start[r] = ((r < 2 ? a.first : b.first) + min(row + (p.gate ? r % 2 : r), first.rows - 1)) * row_units;
 
         float sum[WIDE_ROWS];
 #pragma unroll
@@ -235,10 +257,12 @@ inline void gemv_wide(device const uint4* w, device float* arena, const GemvPara
                 const uint unit = mine < row_units ? mine : tile_units * tile;
 #pragma unroll
                 for (uint r = 0; r < WIDE_ROWS; ++r) {
-                    codes[s][r].fetch(w, matrix[r / 2], (start[r] + unit) * eights);
+                    const uint from = (start[r] + unit) * eights;
+                    if (r < 2) codes[s][r].fetch(w, a, from);
+                    else codes[s][r].fetch(w, b, from);
 #pragma unroll
                     for (uint e = 0; e < eights; ++e)
-                        scale[s][r][e] = Form::scale(w, matrix[r / 2], (start[r] + unit) * eights + e);
+                        scale[s][r][e] = r < 2 ? Form::scale(w, a, from + e) : Form::scale(w, b, from + e);
                 }
             }
             if (now != tile) {
@@ -277,31 +301,31 @@ inline void gemv_wide(device const uint4* w, device float* arena, const GemvPara
 
         // Two places in turn: whoever is a block ahead overwrites nothing that is still read.
         threadgroup float* part = scratch + turn * 4 * 5;
+        float y[5];
 #pragma unroll
-        for (uint r = 0; r < WIDE_ROWS; ++r) {
-            const float y = simd_sum(sum[r]);
-            if (lane == 0) part[sg * 5 + r] = y;
-        }
-        const float square = p.norm == NONE ? 0.0f : simd_sum(squares);
-        if (lane == 0) part[sg * 5 + 4] = square;
+        for (uint r = 0; r < WIDE_ROWS; ++r) y[r] = simd_sum(sum[r]);
+        y[4] = simd_sum(squares);
+#pragma unroll
+        for (uint r = 0; r < 5; ++r)
+            if (lane == 0) part[sg * 5 + r] = y[r];
         threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint r = thread_index;
         if (r >= step || row + r >= first.rows) continue;
         float factor = 1.0f;
         if (p.norm != NONE)
             factor = rsqrt(((part[4] + part[9]) + (part[14] + part[19])) / float(p.cols) + p.eps);
-        float y = factor * ((part[r] + part[5 + r]) + (part[10 + r] + part[15 + r]));
-        if (first.bias != NONE) y += plane<float>(w, first.bias)[row + r];
-        const uint out = group.y * first.stride + row + r;
+        float out = factor * ((part[r] + part[5 + r]) + (part[10 + r] + part[15 + r]));
+        if (first.bias != NONE) out += plane<float>(w, first.bias)[row + r];
+        const uint place = group.y * first.stride + row + r;
         if (p.gate) {
             float z = factor * ((part[r + 2] + part[r + 7]) + (part[r + 12] + part[r + 17]));
             if (second.bias != NONE) z += plane<float>(w, second.bias)[row + r];
-            y = activate(y, p.activation) * z;
+            out = activate(out, p.activation) * z;
         } else {
-            y = soft_cap(p.scale * y, p.cap);
-            if (first.residual != NONE) y += arena[first.residual + out];
+            out = soft_cap(p.scale * out, p.cap);
+            if (first.residual != NONE) out += arena[first.residual + place];
         }
-        arena[first.out + out] = y;
+        arena[first.out + place] = out;
     }
 }
 

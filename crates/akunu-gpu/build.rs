@@ -62,7 +62,7 @@ fn emulator(clang: &str, source: &Path, out: &Path) {
         table += &format!("    fn akunu_kernel_{name}(buffers: *const u64, params: *const u8);\n");
     }
     table += "}\n\n/// Every kernel: its name, the threads of a threadgroup, the function.\n";
-    table += "static KERNELS: &[(&str, u32, Entry)] = &[\n";
+    table += "pub(crate) static KERNELS: &[(&str, u32, Entry)] = &[\n";
     for Kernel { name, threads } in &kernels {
         table += &format!("    (\"{name}\", {threads}, akunu_kernel_{name}),\n");
     }

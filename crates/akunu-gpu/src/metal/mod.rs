@@ -56,7 +56,7 @@ impl Metal {
         #[allow(deprecated)]
         options.setFastMathEnabled(false);
         let library =
-            device.newLibraryWithSource_options_error(&NSString::from_str(SOURCE), Some(&options)).map_err(
+            device.newLibraryWithSource_options_error(&NSString::from_str(SOURCE), Some(&*options)).map_err(
                 |error| failed(&format!("the kernels do not compile: {}", error.localizedDescription())),
             )?;
         let facts = Facts {
@@ -222,7 +222,7 @@ impl Host for Metal {
                 encoder.setComputePipelineState(&launch.pipeline.0);
                 for (i, buffer) in launch.buffers.iter().enumerate() {
                     // SAFETY: the list holds the buffer; the kernel takes one at this index.
-                    unsafe { encoder.setBuffer_offset_atIndex(Some(&buffer.0), 0, i) };
+                    unsafe { encoder.setBuffer_offset_atIndex(Some(&*buffer.0), 0, i) };
                 }
                 let params = NonNull::from(&launch.params[..]).cast();
                 // SAFETY: Metal copies the bytes before it returns.

@@ -155,6 +155,31 @@ fn small_values_are_searched_within_the_subnormal_scales() {
     }
 }
 
+#[test]
+fn values_that_lay_on_a_subnormal_grid_of_q6_k_are_found_again() {
+    let mut state = 1_u32;
+    let mut below = |n: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % n
+    };
+    let mut grid = Vec::new();
+    for _ in 0..64 {
+        // In units of the smallest F16, as the scales of trained models are.
+        let d = (60 + below(60)) as f32 * 2.0_f32.powi(-24);
+        for sub in 0..16 {
+            let scale = if sub == 0 { 128.0 } else { (40 + below(88)) as f32 };
+            let codes = (0..16).map(|i| if i == 0 { -32.0 } else { below(63) as f32 - 31.0 });
+            grid.extend(codes.map(|code| d * -scale * code));
+        }
+    }
+    // A quantised model may have been stored as F16 in between.
+    let halves: Vec<f32> = grid.iter().map(|v| f16::from_f32(*v).to_f32()).collect();
+    let squares = halves.iter().zip(&grid).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
+    let known = (squares.sum::<f64>() / grid.len() as f64).sqrt();
+    let found = rmse(&halves, DType::Q6_K, &encoded(DType::Q6_K, &halves));
+    assert!(found <= 1.02 * known, "{found:.4e}, although blocks with {known:.4e} exist");
+}
+
 proptest! {
     #[test]
     fn blocks_do_not_influence_each_other(

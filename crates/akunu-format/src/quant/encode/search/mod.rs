@@ -70,11 +70,14 @@ fn total<const G: usize>(lanes: &[Lanes; G]) -> f32 {
     lanes.as_flattened().iter().sum()
 }
 
-/// A super-block's scale. Subnormals are coarse: rounded away from zero, they leave room for the largest sub-block.
+/// A super-block's scale. Subnormals are coarse: rounded away from zero, they leave room for the largest sub-block. But one
+/// that is hardly too small is kept: values that lie on its grid, even those rounded to F16 since, lead back to it.
 fn to_f16(scale: f32) -> f16 {
+    /// Of the scale: less than a sixteenth of a step in the largest of 32 codes.
+    const HARDLY: f32 = 1.0 / 512.0;
     let nearest = f16::from_f32(scale);
     let subnormal = scale.abs() < f16::MIN_POSITIVE.to_f32();
-    if subnormal && nearest.to_f32().abs() < scale.abs() {
+    if subnormal && nearest.to_f32().abs() < scale.abs() * (1.0 - HARDLY) {
         f16::from_bits(nearest.to_bits() + 1)
     } else {
         nearest

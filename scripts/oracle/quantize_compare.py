@@ -3,8 +3,8 @@
 
     quantize_compare.py --llama-quantize PATH --akunu "PATH quantize" MODEL.gguf ... [--recipes Q4_K_M,Q8_0] [--threads N]
 
-MODEL is F32, F16 or BF16; one that is quantised is first turned into F16 by llama.cpp. `--random FOLDER` adds a llama
-model of random weights with 512 columns, which the K-quants take without falling back to other dtypes.
+MODEL is F32, F16 or BF16; one that is quantised is first turned into F16 by llama.cpp, or with `--requantize` given to
+both as it is. `--random FOLDER` adds a llama model of random weights with 512 columns, which the K-quants take without falling back to other dtypes.
 
 Per model and recipe one row of a Markdown table: file size of both, tensors whose dtype differs, tensors whose bytes
 differ, the ratio of akunu's round-trip error (RMSE against the input) to llama.cpp's over all tensors that differ, the
@@ -107,11 +107,12 @@ class Comparison:
                 their_error, our_error = squared_errors(before[name], their, our)
                 self.theirs += their_error
                 self.ours += our_error
-                self.worst = max(self.worst, (float(np.sqrt(our_error / their_error)), name))
+                ratio = float(np.sqrt(our_error / their_error)) if their_error else float("inf") if our_error else 1.0
+                self.worst = max(self.worst, (ratio, name))
 
     @property
     def ratio(self):
-        return float(np.sqrt(self.ours / self.theirs)) if self.bytes_differ else None
+        return float(np.sqrt(self.ours / self.theirs)) if self.theirs else None
 
 
 def as_f16(llama_quantize, model, folder):
@@ -132,6 +133,7 @@ def main():
     parser.add_argument("--akunu", required=True, help='the command that takes IN OUT TYPE, such as "akunu quantize"')
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--threads", default="2", help="threads of llama.cpp; akunu uses what the machine has")
+    parser.add_argument("--requantize", action="store_true", help="leave quantised models as they are")
     parser.add_argument("--random", metavar="FOLDER", help="write and compare a random model too")
     arguments = parser.parse_args()
 
@@ -145,15 +147,16 @@ def main():
             random_model(models[-1])
         for model in models:
             title = pathlib.Path(model).stem
-            source = as_f16(arguments.llama_quantize, model, folder)
+            source = model if arguments.requantize else as_f16(arguments.llama_quantize, model, folder)
+            allow = ["--allow-requantize"] if arguments.requantize else []
             for recipe in arguments.recipes.split(","):
                 theirs, ours = f"{folder}/theirs.gguf", f"{folder}/ours.gguf"
-                done, our_time = run([*shlex.split(arguments.akunu), source, ours, recipe])
+                done, our_time = run([*shlex.split(arguments.akunu), *allow, source, ours, recipe])
                 if done.returncode != 0:
                     failures.append(f"{title} {recipe}: {done.stderr}")
                     continue
                 our_size = pathlib.Path(ours).stat().st_size
-                done, their_time = run([arguments.llama_quantize, source, theirs, recipe, arguments.threads])
+                done, their_time = run([arguments.llama_quantize, *allow, source, theirs, recipe, arguments.threads])
                 if done.returncode != 0:
                     expected = dry_run(arguments.llama_quantize, source, recipe)
                     differ = [name for name, our in tensors(ours).items() if our.tensor_type.name != expected[name]]
@@ -163,7 +166,7 @@ def main():
                 their_size = pathlib.Path(theirs).stat().st_size
                 compared = Comparison(source, theirs, ours)
                 ratio, worst = "", ""
-                if compared.bytes_differ:
+                if compared.ratio is not None:
                     ratio, worst = f"{compared.ratio:.3f}", f"{compared.worst[0]:.3f}"
                 print(
                     f"| {title} | {recipe} | {their_size} | {our_size} | {len(compared.dtype_differs)} "

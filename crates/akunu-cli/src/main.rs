@@ -87,18 +87,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     let error_style = anstyle::AnsiColor::Red.on_default().bold();
     let hint_style = anstyle::AnsiColor::Cyan.on_default().bold();
     // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(anstream::stderr(), "{error_style}error:{error_style:#} {}", message(error));
+    let _ = writeln!(anstream::stderr(), "{error_style}error:{error_style:#} {}", output::message(error));
     if let Some(hint) = known.and_then(akunu::Error::hint) {
         let _ = writeln!(anstream::stderr(), "{hint_style}hint:{hint_style:#} {hint}");
     }
     ExitCode::from(known.map_or(1, |known| known.kind().exit_code()))
-}
-
-/// The error and its causes, without those that an error before them has told already.
-fn message(error: &anyhow::Error) -> String {
-    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |message, cause| {
-        if message.contains(&cause) { message } else { format!("{message}: {cause}") }
-    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -27,3 +27,10 @@ pub fn json(out: &mut Out, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     Ok(writeln!(out, "{text}")?)
 }
+
+/// The error and its causes, without those that an error before them has told already.
+pub fn message(error: &anyhow::Error) -> String {
+    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |message, cause| {
+        if message.contains(&cause) { message } else { format!("{message}: {cause}") }
+    })
+}

@@ -247,7 +247,7 @@ impl Conversation {
         match done {
             Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
             Err(error) => {
-                line(&format!("{error:#}"));
+                line(&output::message(&error));
                 if let Some(hint) = error.downcast_ref::<Error>().and_then(Error::hint) {
                     line(&hint);
                 }

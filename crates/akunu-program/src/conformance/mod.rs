@@ -4,7 +4,7 @@
 //! follows from the numbers themselves: a backend may round the inputs of products to 15 bits in groups of 32 (for quantised
 //! weights) or to F16, and add in `f32`.
 //!
-//! ```
+//! ```no_run
 //! use akunu_program::conformance;
 //! use akunu_program::reference::Reference;
 //!

@@ -246,13 +246,14 @@ impl Options {
     }
 }
 
-fn choose_context(asked: Option<usize>, architecture: &Architecture) -> Result<usize> {
+/// Positions of a sequence: as many as asked for, if the model or a scaling of its rotations reaches that far.
+pub(crate) fn choose_context(asked: Option<usize>, architecture: &Architecture) -> Result<usize> {
     let Some(asked) = asked else { return Ok(architecture.context.min(DEFAULT_CONTEXT)) };
     let scaled = architecture.ropes.iter().map(|rope| stretched_context(&rope.scaling)).min().unwrap_or(0);
     let most = architecture.context.max(scaled);
-    if asked > most {
+    if asked == 0 || asked > most {
         return Err(Error::Usage {
-            problem: format!("a context of {asked} is more than the {most} positions the model was made for"),
+            problem: format!("a context of {asked}, for a model that was made for {most} positions"),
             hint: format!("ask for at most {most}"),
         });
     }

@@ -103,7 +103,9 @@ fn what_cannot_be_embedded_is_refused() {
     assert!(matches!(problem(vec![5; 65]), Error::TooLong { tokens: 65, context: 64 }));
     // This fixture has no vocabulary.
     assert!(embedder.tokens("text", TooLong::Cut).unwrap_err().to_string().contains("no vocabulary"));
-    let options = EmbedOptions { context: Some(65), ..EmbedOptions::default() };
-    let error = Embedder::load(fixture("encoders/bert"), &options).unwrap_err();
-    assert!(error.to_string().contains("made for 64"), "{error}");
+    for context in [0, 65] {
+        let options = EmbedOptions { context: Some(context), ..EmbedOptions::default() };
+        let error = Embedder::load(fixture("encoders/bert"), &options).unwrap_err();
+        assert!(error.to_string().contains("made for 64"), "{error}");
+    }
 }

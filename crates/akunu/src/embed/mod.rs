@@ -23,6 +23,7 @@ use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenId};
 
 use crate::backends::backend;
+use crate::model::choose_context;
 use crate::{Error, Result, text};
 
 /// Most tokens of a text when the model does not say, if it has as much.
@@ -118,14 +119,16 @@ impl Embedder {
     pub fn from_file(file: &ModelFile, options: &EmbedOptions) -> Result<Embedder> {
         let (architecture, names) = Architecture::of(file)?;
         let advice = pooling::advice(file)?;
-        let context = choose_context(options.context, advice.context, &architecture)?;
+        let advised = advice.context.unwrap_or(DEFAULT_CONTEXT).min(architecture.context);
+        let context = choose_context(options.context.or(Some(advised)), &architecture)?;
         // What sees a text whole must be fed it whole.
         let batch = options.batch.clamp(1, u32::MAX as usize);
         let rows = if architecture.mask == Mask::Full { batch.max(context) } else { batch };
         let backend = backend(&options.backend, options.threads)?;
         let program = build_hidden(&architecture, &names, file, context)?;
-        let written = ["output.weight", "lm_head.weight"];
-        let tensors = file.tensors().map(|tensor| tensor.name).filter(|name| !written.contains(name));
+        // What turns states into logits has no use here.
+        let output = names.global("output") + ".weight";
+        let tensors = file.tensors().map(|tensor| tensor.name).filter(|&name| name != output);
         refuse_extra(&program, &architecture, &names, tensors)?;
         let weights = backend.load(file, &program.weights)?;
         let blocks = (rows / BLOCK + TEXTS).max(context.div_ceil(BLOCK)) as u32;
@@ -324,20 +327,4 @@ impl fmt::Debug for Embedder {
             .field("context", &self.context)
             .finish_non_exhaustive()
     }
-}
-
-fn choose_context(
-    asked: Option<usize>,
-    advised: Option<usize>,
-    architecture: &Architecture,
-) -> Result<usize> {
-    let most = architecture.context;
-    let Some(asked) = asked else { return Ok(advised.unwrap_or(DEFAULT_CONTEXT).min(most)) };
-    if asked == 0 || asked > most {
-        return Err(Error::Usage {
-            problem: format!("texts of {asked} tokens for a model that was made for {most}"),
-            hint: format!("ask for 1 to {most}"),
-        });
-    }
-    Ok(asked)
 }

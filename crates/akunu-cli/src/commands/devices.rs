@@ -5,6 +5,7 @@ use std::io::Write;
 
 use akunu::{Outcome, SelfTest};
 use anyhow::{Result, bail};
+use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
 use crate::output::{self, FAINT, HEADING, Out};
@@ -15,7 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   akunu devices
   akunu devices --json | jq -r '.[] | select(.default) | .backend'
-  akunu devices --self-test    check every operation on this machine";
+  akunu devices --self-test    check every operation on this machine
+  akunu devices --self-test --backend cpu";
 
 /// List what can run models on this machine
 #[derive(clap::Args)]
@@ -24,6 +26,10 @@ pub struct Arguments {
     /// Check every operation of every backend against plain arithmetic
     #[arg(long)]
     self_test: bool,
+
+    /// List or check this backend alone
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(akunu::BACKENDS))]
+    backend: Option<String>,
 
     /// Print the list as JSON
     #[arg(long)]
@@ -41,11 +47,13 @@ struct Device {
 /// Lists the backends, or checks them.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if arguments.self_test {
-        return self_test(arguments.json, out);
+        return self_test(arguments, out);
     }
+    let wanted = |name: &str| arguments.backend.as_deref().is_none_or(|only| only == name);
     let devices = akunu::BACKENDS
         .iter()
         .enumerate()
+        .filter(|(_, name)| wanted(name))
         .map(|(i, &backend)| {
             Ok(Device { backend, default: i == 0, about: akunu::describe_backend(backend)? })
         })
@@ -75,16 +83,16 @@ struct Case {
     problem: Option<String>,
 }
 
-fn self_test(json: bool, out: &mut Out) -> Result<()> {
+fn self_test(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let spinner = Spinner::new("checking every operation");
     let mut tests = Vec::new();
-    akunu::self_test(|test| {
+    akunu::self_test(arguments.backend.as_deref(), |test| {
         spinner.set(&format!("{} is done", name(&test)));
         tests.push(test);
         stop::asked().is_continue()
     })?;
     spinner.clear();
-    if json {
+    if arguments.json {
         output::json(out, &tests.iter().flat_map(cases).collect::<Vec<Case>>())?;
     } else {
         for test in &tests {

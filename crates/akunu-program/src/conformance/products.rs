@@ -3,6 +3,7 @@
 use akunu_format::{DType, SUPER_BLOCK, Support};
 
 use crate::program::{Index, Op, Part, Role, Slice};
+use crate::reference::ops::dot;
 use crate::{Backend, TensorSource};
 
 use super::tensors::{blocks, numbers};
@@ -68,6 +69,10 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
         vec![Part { weight, bias: None, out: whole }, Part { weight: slice, bias: Some(bias), out: cut }];
     sketch.push(Op::Linear { x: sketch.x, parts });
     let weights = sketch.tensors.find("w").map_or(Ok(Vec::new()), |w| w.to_f32()).unwrap_or_default();
+    let sum = |w: &[f32]| w.iter().map(|w| w * w).sum();
+    let largest = |x: &[f32]| x.iter().fold(0f32, |m, x| m.max(x * x));
+    let (group, step) = if dtype.is_quantized() { (32, 1.0 / LARGEST) } else { (1, 1.0 / 2048.0) };
+    let (x, weights) = (Sizes::new(&x, cols, group, largest), Sizes::new(&weights, cols, group, sum));
     let program = sketch.program.clone();
     let tokens: Vec<u32> = (0..FED as u32).collect();
     let mut result = Ok(0.0);
@@ -78,7 +83,7 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             let fed: Vec<u32> = batch.iter().flat_map(|p| p.2).copied().collect();
             let allowed = |i: usize| {
                 let (row, column) = (fed[i / rows] as usize, first + i % rows);
-                allowed(dtype, &x[row * cols..][..cols], &weights[column * cols..][..cols])
+                allowed(step, x.row(row), weights.row(column))
             };
             let error = sketch.both(backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
             result = match (result, error) {
@@ -90,22 +95,31 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
     Outcome { case: format!("Linear, {dtype}, {cols} columns"), worst: result }
 }
 
-/// What rounding the inputs may cost one output.
-fn allowed(dtype: DType, x: &[f32], w: &[f32]) -> f64 {
-    let magnitude: f64 = x.iter().zip(w).map(|(x, w)| (f64::from(*x) * f64::from(*w)).abs()).sum();
-    // Uniform errors of one step have a deviation of 1/√12.
-    let variance: f64 = if dtype.is_quantized() {
-        let group = |(x, w): (&[f32], &[f32])| {
-            let largest = x.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
-            let squares: f64 = w.iter().map(|w| f64::from(*w).powi(2)).sum();
-            (largest / LARGEST).powi(2) / 12.0 * squares
-        };
-        x.chunks(32).zip(w.chunks(32)).map(group).sum()
-    } else {
-        let term = |(x, w): (&f32, &f32)| (f64::from(*x) * f64::from(*w) / 2048.0).powi(2) / 12.0;
-        x.iter().zip(w).map(term).sum()
-    };
-    DEVIATIONS * variance.sqrt() + 1e-5 * magnitude + 1e-6
+/// Rows of a factor, as far as the error of a product depends on them.
+struct Sizes {
+    width: usize,
+    magnitudes: Vec<f32>,
+    /// The squares of all numbers; of groups of 32 where weights are quantised.
+    squares: Vec<f32>,
+}
+
+impl Sizes {
+    /// `square` makes one number of those that are rounded by one scale.
+    fn new(rows: &[f32], width: usize, group: usize, square: impl Fn(&[f32]) -> f32) -> Sizes {
+        let magnitudes = rows.iter().map(|x| x.abs()).collect();
+        Sizes { width, magnitudes, squares: rows.chunks(group).map(square).collect() }
+    }
+
+    fn row(&self, i: usize) -> [&[f32]; 2] {
+        let groups = self.squares.len() * self.width / self.magnitudes.len();
+        [&self.magnitudes[i * self.width..][..self.width], &self.squares[i * groups..][..groups]]
+    }
+}
+
+/// What rounding the inputs may cost one output. Uniform errors of one step have a deviation of 1/√12.
+fn allowed(step: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
+    let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0;
+    DEVIATIONS * variance.sqrt() + 1e-5 * f64::from(dot(x, w)) + 1e-6
 }
 
 /// Rows of a table in this dtype, which are decoded and not rounded.

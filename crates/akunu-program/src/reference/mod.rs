@@ -4,7 +4,7 @@
 //! Weights are turned into `f32` when they are loaded; sums run in `f64`.
 
 mod kv;
-mod ops;
+pub(crate) mod ops;
 mod timing;
 
 use std::any::Any;

@@ -49,9 +49,18 @@ pub(super) fn linear(x: &[f32], width: usize, weight: &[f32], bias: Option<&[f32
     out
 }
 
-/// The sum of products, in `f64`.
-pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
-    x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32
+/// The sum of products, in `f64`: eight sums beside one another, since each addition waits for the one before.
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let (x, x_rest) = x.as_chunks::<8>();
+    let (y, y_rest) = y.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (x, y) in x.iter().zip(y) {
+        for (sum, (x, y)) in sums.iter_mut().zip(x.iter().zip(y)) {
+            *sum += f64::from(*x) * f64::from(*y);
+        }
+    }
+    let rest = x_rest.iter().zip(y_rest).map(|(x, y)| f64::from(*x) * f64::from(*y));
+    (sums.iter().sum::<f64>() + rest.sum::<f64>()) as f32
 }
 
 /// Rotates each head of `dim` elements in rows of `width`, in place.

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use akunu_format::ModelFile;
+use akunu_format::checkpoint::Checkpoint;
 use akunu_format::gguf::{Gguf, Value};
 use akunu_program::select::Sampling;
 use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
 
-use crate::{Error, Result};
+use crate::{Error, Result, hub};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -97,9 +98,17 @@ fn gguf_templates(gguf: &Gguf) -> ChatTemplates {
     ChatTemplates::new(named)
 }
 
-/// How the model's makers sample from it, where they say: `generation_config.json`.
+/// How the model's makers sample from it, where they say: in `generation_config.json`, in `general.sampling.*` of a GGUF file, or
+/// elsewhere, in which case the list of known models repeats it.
 pub(crate) fn sampling(file: &ModelFile) -> Result<Option<Sampling>> {
-    let ModelFile::Checkpoint(checkpoint) = file else { return Ok(None) };
+    match file {
+        ModelFile::Checkpoint(checkpoint) => checkpoint_sampling(checkpoint),
+        ModelFile::Gguf(gguf) => Ok(gguf_sampling(gguf)?.or_else(|| hub::known_sampling(gguf.path()))),
+        ModelFile::WhisperGgml(_) => Ok(None),
+    }
+}
+
+fn checkpoint_sampling(checkpoint: &Checkpoint) -> Result<Option<Sampling>> {
     let Some(config) = checkpoint.generation_config() else { return Ok(None) };
     if config.get::<bool>("do_sample")? != Some(true) {
         return Ok(None);
@@ -110,6 +119,24 @@ pub(crate) fn sampling(file: &ModelFile) -> Result<Option<Sampling>> {
         top_p: config.get("top_p")?.unwrap_or(1.0),
         min_p: config.get("min_p")?.unwrap_or(0.0),
         repeat_penalty: config.get("repetition_penalty")?.unwrap_or(1.0),
+        ..Sampling::GREEDY
+    }))
+}
+
+fn gguf_sampling(gguf: &Gguf) -> Result<Option<Sampling>> {
+    let number = |name: &str| gguf.metadata().get::<f32>(&format!("general.sampling.{name}"));
+    // Below 1 for all.
+    let top_k = gguf.metadata().get::<i64>("general.sampling.top_k")?;
+    let (temperature, top_p, min_p) = (number("temp")?, number("top_p")?, number("min_p")?);
+    if top_k.is_none() && temperature.or(top_p).or(min_p).is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Sampling {
+        temperature: temperature.unwrap_or(1.0),
+        top_k: top_k.and_then(|k| u32::try_from(k).ok()).unwrap_or(0),
+        top_p: top_p.unwrap_or(1.0),
+        min_p: min_p.unwrap_or(0.0),
+        repeat_penalty: number("penalty_repeat")?.unwrap_or(1.0),
         ..Sampling::GREEDY
     }))
 }

@@ -17,6 +17,11 @@ fn talkative(name: &str) -> Model {
 }
 
 fn with_template(name: &str, template: &str) -> Model {
+    with(name, |writer| writer.metadata("tokenizer.chat_template", template).map(|_| ()))
+}
+
+/// The fixture with more metadata.
+fn with(name: &str, more: impl FnOnce(&mut Writer) -> akunu_format::Result<()>) -> Model {
     let fixture = Gguf::open(tiny::path(name)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.gguf");
@@ -24,7 +29,7 @@ fn with_template(name: &str, template: &str) -> Model {
     for (key, value) in fixture.metadata().iter() {
         writer.metadata_value(key, value).unwrap();
     }
-    writer.metadata("tokenizer.chat_template", template).unwrap();
+    more(&mut writer).unwrap();
     for tensor in fixture.tensors() {
         writer.tensor(tensor.name, akunu_format::DType::F32, tensor.shape).unwrap();
     }
@@ -155,4 +160,16 @@ fn thinking_is_refused_where_the_model_has_no_choice() {
     let error = always.set_thinking(Some(false)).unwrap_err();
     assert!(error.to_string().contains("always thinks"), "{error}");
     always.set_thinking(Some(true)).unwrap();
+}
+
+#[test]
+fn a_file_says_how_to_sample() {
+    let model = with("llama", |writer| {
+        writer.metadata("general.sampling.temp", &0.2f32)?;
+        writer.metadata("general.sampling.top_k", &-1i32)?;
+        writer.metadata("general.sampling.top_p", &0.9f32).map(|_| ())
+    });
+    let expected = Sampling { temperature: 0.2, top_p: 0.9, ..Sampling::GREEDY };
+    assert_eq!(model.recommended_sampling(), Some(&expected));
+    assert_eq!(load("llama", &options()).recommended_sampling(), None);
 }

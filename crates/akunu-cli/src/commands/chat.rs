@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::complete::{Timings, reason_name};
 use crate::constraint::json_schema;
-use crate::engine::{EngineArguments, SamplingArguments, stopped};
+use crate::engine::{EngineArguments, SamplingArguments, positive, stopped};
 use crate::model::ModelArgument;
 use crate::output::{self, FAINT, Out};
 use crate::progress::{Spinner, line};
@@ -47,6 +47,10 @@ pub struct Arguments {
     /// Say this, print the answer and exit; `-` reads it from standard input
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
+
+    /// Most tokens of an answer; by default as many as the context holds
+    #[arg(short = 'n', value_name = "N", value_parser = positive())]
+    tokens: Option<u32>,
 
     /// Hold answers to the JSON Schema in this file; thoughts before them stay free
     #[arg(long, value_name = "FILE")]
@@ -95,7 +99,8 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let constraint = arguments.json_schema.as_deref().map(json_schema).transpose()?;
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
     let sampling = arguments.sampling.sampling(default_sampling(&model));
-    let mut chat = model.chat(&Settings { sampling, constraint, ..Settings::default() })?;
+    let max_tokens = arguments.tokens.map(|tokens| tokens as usize);
+    let mut chat = model.chat(&Settings { sampling, constraint, max_tokens, ..Settings::default() })?;
     let asked = [(arguments.think, true), (arguments.no_think, false)];
     chat.set_thinking(asked.iter().find(|(asked, _)| *asked).map(|(_, thinking)| *thinking))?;
     let Some(prompt) = &arguments.prompt else {

@@ -37,6 +37,7 @@ use serde::Serialize;
 use self::cache::Lock;
 use self::config::{HuggingFace, Tools};
 use self::huggingface::Spec;
+pub(crate) use self::registry::known_sampling;
 pub use self::registry::{File, Known};
 use crate::{Error, Result};
 

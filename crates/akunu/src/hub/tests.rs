@@ -22,6 +22,7 @@ static KNOWN: [Known; 2] = [
             size: 11,
             sha256: "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9",
         }],
+        sampling: None,
         packages: &[
             Package {
                 manager: Manager::Pip,
@@ -55,6 +56,7 @@ static KNOWN: [Known; 2] = [
                 sha256: "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
             },
         ],
+        sampling: None,
         packages: &[Package {
             manager: Manager::Npm,
             name: "@scope/folder",

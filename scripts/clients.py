@@ -22,8 +22,10 @@ import ollama
 import openai
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "crates/akunu-program/tests/fixtures/tiny/llama/model.gguf"
+# Its context has room for definitions of tools.
+MODEL = ROOT / "crates/akunu-program/tests/fixtures/tiny/phi3-longrope/model.gguf"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
 # The random model must not end its text by accident.
 GO_ON = {"2": -100}
 
@@ -76,15 +78,15 @@ def drive_openai(address):
     assert events[-1].type in ("response.completed", "response.incomplete")
     assert events[-1].response.usage.output_tokens <= 9
 
-    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
     whole = client.chat.completions.create(**dict(ask, max_tokens=60, response_format=form))
     assert list(json.loads(whole.choices[0].message.content)) == ["city"], whole
 
+    call_tools_openai(client)
     refusals = [
         (openai.NotFoundError, dict(ask, model="gpt-4o"), "model_not_found"),
         (openai.BadRequestError, dict(ask, extra_body={"mirostat": 2}), "unknown_parameter"),
-        (openai.BadRequestError, dict(ask, messages=[{"role": "user", "content": "a " * 900}]), "context_length_exceeded"),
+        (openai.BadRequestError, dict(ask, messages=[{"role": "user", "content": "a " * 9000}]), "context_length_exceeded"),
     ]
     for kind, wrong, code in refusals:
         try:
@@ -93,6 +95,41 @@ def drive_openai(address):
             assert error.code == code, error
         else:
             raise AssertionError(f"{code} was not raised")
+
+
+def call_tools_openai(client):
+    """A tool is called, whole and streamed, in both interfaces, and what it says is taken."""
+    ask = dict(model="smollm2", max_tokens=200, seed=3, logit_bias=GO_ON)
+    weather = {"type": "function", "function": {"name": "weather", "description": "The weather in a city", "parameters": CITY}}
+    named = {"type": "function", "function": {"name": "weather"}}
+    for choice in ["required", named]:
+        asked = dict(ask, messages=MESSAGES, tools=[weather], tool_choice=choice)
+        answer = client.chat.completions.create(**asked).choices[0]
+        (call,) = answer.message.tool_calls
+        assert answer.finish_reason == "tool_calls" and call.function.name == "weather"
+        assert list(json.loads(call.function.arguments)) == ["city"]
+        with client.chat.completions.stream(**asked) as stream:
+            for _ in stream:
+                pass
+            (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+        assert streamed.function.arguments == call.function.arguments
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    messages = [*MESSAGES, answer.message, result]
+    after = client.chat.completions.create(**dict(ask, max_tokens=9), messages=messages, tools=[weather], tool_choice="none")
+    assert after.choices[0].message.content and not after.choices[0].message.tool_calls
+
+    ask = dict(model="smollm2", max_output_tokens=200, tools=[{"type": "function", **weather["function"]}])
+    response = client.responses.create(**ask, input="Hello!", tool_choice="required")
+    (call,) = response.output
+    assert call.type == "function_call" and list(json.loads(call.arguments)) == ["city"]
+    with client.responses.stream(**ask, input="Hello!", tool_choice="required") as stream:
+        for _ in stream:
+            pass
+        (streamed,) = stream.get_final_response().output
+    assert list(json.loads(streamed.arguments)) == ["city"]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    said = client.responses.create(**ask, input=[{"role": "user", "content": "Hello!"}, call, output], tool_choice="none")
+    assert said.output[0].type == "message"
 
 
 def drive_anthropic(address):
@@ -106,6 +143,19 @@ def drive_anthropic(address):
         final = stream.get_final_message()
     assert final.usage.output_tokens == message.usage.output_tokens
     assert final.stop_reason == message.stop_reason
+    weather = {"name": "weather", "description": "The weather in a city", "input_schema": CITY}
+    asked = dict(ask, max_tokens=200, tools=[weather])
+    called = client.messages.create(**asked, tool_choice={"type": "any"})
+    (call,) = called.content
+    assert called.stop_reason == "tool_use" and call.type == "tool_use" and list(call.input) == ["city"]
+    with client.messages.stream(**asked, tool_choice={"type": "tool", "name": "weather"}) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_message().content[0].input == call.input
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    messages = [*ask["messages"], {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
+    after = client.messages.create(**dict(asked, messages=messages, max_tokens=9), tool_choice={"type": "none"})
+    assert after.content[0].type == "text"
     counted = client.messages.count_tokens(model="smollm2", system="Be brief.", messages=MESSAGES[1:])
     assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
     try:
@@ -123,6 +173,8 @@ def drive_ollama(address):
     whole = client.chat(**ask)
     assert whole.done and whole.eval_count <= 20
     assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == whole.message.content
+    weather = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+    assert client.chat(**ask, tools=[weather]).done
     assert client.generate(model="smollm2", prompt="Hello", options={"num_predict": 3}).done
     try:
         client.chat(**dict(ask, model="nobody"))

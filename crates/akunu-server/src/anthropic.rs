@@ -8,21 +8,24 @@ use axum::Json;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use crate::app::Call;
-use crate::ask::{Prompt, Question, Wire, prompt_of, sampling, stream, whole};
+use crate::app;
+use crate::ask::{Question, Wire, sampling, stream, whole};
+use crate::calls::{self, Call, Calls, Part};
+use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
 use crate::openai::new_id;
 use crate::thinking::{Said, Thinking};
+use crate::tools::{self, Tools};
 
 /// `POST /v1/messages`
-pub(crate) async fn messages(mut call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn messages(mut call: app::Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
-    let prompt = prompt(fields, &served)?;
+    let conversation = conversation(fields)?;
     let stop = fields.strings("stop_sequences")?;
-    let settings = Settings {
+    let mut settings = Settings {
         max_tokens: Some(fields.need("max_tokens")?),
         sampling: sampling(fields, &served)?,
         stop: stop.clone(),
@@ -31,17 +34,31 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, ApiError> {
     let streamed = fields.take("stream")?.unwrap_or(false);
     fields.end()?;
 
+    let prompt = conversation.prompt(&served, &mut settings)?;
+    let syntax = prompt.calls;
     let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(&call)?;
     let prompt_tokens = answer.statistics.prompt_tokens;
-    let reply =
-        Reply { id: new_id("msg_"), served, stop, prompt_tokens, blocks: 0, open: None, finished: None };
+    let reply = Reply {
+        id: new_id("msg_"),
+        served,
+        stop,
+        prompt_tokens,
+        calls: Calls::new(syntax, 1),
+        blocks: 0,
+        open: None,
+        finished: None,
+    };
     if streamed {
         return Ok(stream(answer, reply));
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let (reason, sequence) = reply.stop_reason(choice.reason);
-    let mut content = vec![json!({"type": "text", "text": choice.text})];
+    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let (reason, sequence) = reply.stop_reason(choice.reason, !calls.is_empty());
+    let mut content: Vec<Value> = calls.iter().map(tool_use).collect();
+    if !text.is_empty() || content.is_empty() {
+        content.insert(0, json!({"type": "text", "text": text}));
+    }
     if !choice.reasoning.is_empty() {
         content.insert(0, json!({"type": "thinking", "thinking": choice.reasoning, "signature": ""}));
     }
@@ -52,23 +69,18 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, ApiError> {
     Ok(whole(&message))
 }
 
-/// `POST /v1/messages/count_tokens`
-pub(crate) async fn count_tokens(mut call: Call) -> Result<Json<Value>, ApiError> {
-    let served = call.app.models.find(call.fields.take::<String>("model")?.as_deref()).await?;
-    let prompt = prompt(&mut call.fields, &served)?;
-    call.fields.end()?;
-    Ok(Json(json!({"input_tokens": prompt.tokens.len()})))
+fn tool_use(call: &Call) -> Value {
+    json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments()})
 }
 
-/// The conversation as the model reads it.
-fn prompt(fields: &mut Fields, served: &Served) -> Result<Prompt, ApiError> {
+/// `POST /v1/messages/count_tokens`
+pub(crate) async fn count_tokens(mut call: app::Call) -> Result<Json<Value>, ApiError> {
+    let served = call.app.models.find(call.fields.take::<String>("model")?.as_deref()).await?;
+    let fields = &mut call.fields;
     let conversation = conversation(fields)?;
-    let thinking = thinking(fields)?;
-    let variables = match &served.template {
-        Some(template) => thinking.variables(template, None, "thinking")?,
-        None => Map::new(),
-    };
-    prompt_of(served, &conversation, Some(&variables), thinking)
+    fields.end()?;
+    let prompt = conversation.prompt(&served, &mut Settings::default())?;
+    Ok(Json(json!({"input_tokens": prompt.tokens.len()})))
 }
 
 /// Whether the model should think. A budget for it is read and not kept to: how long a model thinks is its own affair.
@@ -86,38 +98,34 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     Ok(Thinking { wanted, ..Thinking::default() })
 }
 
-/// The system prompt, if there is one, and the messages.
-fn conversation(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
-    let mut conversation = Vec::new();
+/// The system prompt, if there is one, and the messages. The answer goes on with a last message of the assistant's.
+fn conversation(fields: &mut Fields) -> Result<Conversation, ApiError> {
+    let mut messages = Vec::new();
     match fields.take::<Value>("system")? {
         None => {}
-        Some(Value::String(text)) => conversation.push(Message::system(text)),
+        Some(Value::String(text)) => messages.push(Message::system(text)),
         Some(Value::Array(blocks)) => {
             let text = |block: &Value| Some(block.get("text")?.as_str()?.to_owned());
             let texts: Option<Vec<String>> = blocks.iter().map(text).collect();
             let texts = texts.ok_or_else(|| ApiError::field("system", "must be text or blocks of text"))?;
-            conversation.push(Message::system(texts.join("\n\n")));
+            messages.push(Message::system(texts.join("\n\n")));
         }
         Some(_) => return Err(ApiError::field("system", "must be text or blocks of text")),
     }
-    conversation.extend(fields.messages("messages")?);
-    if let Some(i) =
-        conversation.iter().position(|m| !["system", "user", "assistant"].contains(&m.role.as_str()))
-    {
-        return Err(ApiError::field(
-            "messages",
-            format!("has an unknown role: \"{}\"", conversation[i].role),
-        ));
+    let said = tools::without_tool_blocks(fields.need("messages")?)?;
+    messages.extend(Fields::of("messages", Value::Array(said)).messages("messages")?);
+    let known = ["system", "user", "assistant", "tool"];
+    if let Some(other) = messages.iter().find(|message| !known.contains(&message.role.as_str())) {
+        return Err(ApiError::field("messages", format!("has an unknown role: \"{}\"", other.role)));
     }
-    if conversation.last().is_some_and(|last| last.role == "assistant") {
-        let problem = "must end with the user's: answers cannot be begun for the model yet";
-        return Err(ApiError::unsupported("messages", problem));
-    }
-    let none = [json!([]), json!({"type": "none"})];
-    for name in ["tools", "tool_choice"] {
-        fields.refuse(name, &none, "is not available yet: this server does not call tools")?;
-    }
-    Ok(conversation)
+    Ok(Conversation {
+        continues: Conversation::ends_with_assistant(&messages),
+        messages,
+        tools: Tools::anthropic(fields)?,
+        thinking: thinking(fields)?,
+        thinking_field: "thinking",
+        variables: Map::new(),
+    })
 }
 
 fn usage(statistics: &Statistics) -> Value {
@@ -129,16 +137,24 @@ fn usage(statistics: &Statistics) -> Value {
     })
 }
 
+/// What a block of content is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Said(Channel),
+    Call,
+}
+
 /// An answer in Anthropic's words.
 struct Reply {
     id: String,
     served: Arc<Served>,
     stop: Vec<String>,
     prompt_tokens: usize,
+    calls: Calls,
     /// Blocks of content that were begun.
     blocks: usize,
     /// What the block is that has not ended.
-    open: Option<Channel>,
+    open: Option<Block>,
     finished: Option<FinishReason>,
 }
 
@@ -155,8 +171,9 @@ impl Reply {
         })
     }
 
-    fn stop_reason(&self, reason: Option<FinishReason>) -> (Value, Value) {
+    fn stop_reason(&self, reason: Option<FinishReason>, called: bool) -> (Value, Value) {
         match reason {
+            Some(FinishReason::Stop) if called => (json!("tool_use"), Value::Null),
             Some(FinishReason::StopString(index)) => (json!("stop_sequence"), json!(self.stop.get(index))),
             Some(FinishReason::Length) => (json!("max_tokens"), Value::Null),
             _ => (json!("end_turn"), Value::Null),
@@ -167,17 +184,46 @@ impl Reply {
 impl Reply {
     /// Goes on in a block of this kind: thoughts and text have their own.
     fn enter(&mut self, channel: Channel, out: &mut String) {
-        if self.open == Some(channel) {
+        if self.open == Some(Block::Said(channel)) {
             return;
         }
-        self.leave(out);
         let block = match channel {
             Channel::Answer => json!({"type": "text", "text": ""}),
             Channel::Reasoning => json!({"type": "thinking", "thinking": "", "signature": ""}),
         };
+        self.begin(&block, Block::Said(channel), out);
+    }
+
+    /// Begins a block, after the one before it.
+    fn begin(&mut self, block: &Value, kind: Block, out: &mut String) {
+        self.leave(out);
         event(out, &json!({"type": "content_block_start", "index": self.blocks, "content_block": block}));
         self.blocks += 1;
-        self.open = Some(channel);
+        self.open = Some(kind);
+    }
+
+    fn delta(&self, delta: &Value, out: &mut String) {
+        let index = self.blocks.saturating_sub(1);
+        event(out, &json!({"type": "content_block_delta", "index": index, "delta": delta}));
+    }
+
+    /// What parts of an answer add: texts and calls are blocks of their own.
+    fn parts(&mut self, parts: Vec<Part>, out: &mut String) {
+        for part in parts {
+            match part {
+                Part::Text(text) => {
+                    self.enter(Channel::Answer, out);
+                    self.delta(&json!({"type": "text_delta", "text": text}), out);
+                }
+                Part::Call { id, name, .. } => {
+                    let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+                    self.begin(&block, Block::Call, out);
+                }
+                Part::Arguments { text, .. } => {
+                    self.delta(&json!({"type": "input_json_delta", "partial_json": text}), out);
+                }
+            }
+        }
     }
 
     fn leave(&mut self, out: &mut String) {
@@ -210,23 +256,26 @@ impl Wire for Reply {
                 event(out, &json!({"type": "message_start", "message": message}));
             }
             Said::Text { text, .. } if text.is_empty() => {}
-            Said::Text { channel, text, .. } => {
-                self.enter(channel, out);
-                let delta = match channel {
-                    Channel::Answer => json!({"type": "text_delta", "text": text}),
-                    Channel::Reasoning => json!({"type": "thinking_delta", "thinking": text}),
-                };
-                let index = self.blocks - 1;
-                event(out, &json!({"type": "content_block_delta", "index": index, "delta": delta}));
+            Said::Text { channel: Channel::Reasoning, text, .. } => {
+                self.enter(Channel::Reasoning, out);
+                self.delta(&json!({"type": "thinking_delta", "thinking": text}), out);
+            }
+            Said::Text { channel: Channel::Answer, text, .. } => {
+                let parts = self.calls.push(0, text);
+                self.parts(parts, out);
             }
             Said::Finished { reason, .. } => {
-                // There is always a text, be it empty.
-                self.enter(Channel::Answer, out);
+                let parts = self.calls.finish(0);
+                self.parts(parts, out);
+                if !self.calls.called(0) {
+                    // There is always a text then, be it empty.
+                    self.enter(Channel::Answer, out);
+                }
                 self.leave(out);
                 self.finished = Some(reason);
             }
             Said::Done(taken) => {
-                let (reason, sequence) = self.stop_reason(self.finished);
+                let (reason, sequence) = self.stop_reason(self.finished, self.calls.called(0));
                 let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
                 let usage = usage(&taken.statistics);
                 event(out, &json!({"type": "message_delta", "delta": delta, "usage": usage}));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use akunu::scheduler::{Event, LogProbabilities, Request, Response};
 use akunu::{FinishReason, Sampling, Settings, Statistics};
-use akunu_text::chat::{Channel, Message, RenderOptions, Splitter, Syntax};
+use akunu_text::chat::{Channel, Splitter, ToolSyntax};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
@@ -21,7 +21,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::log::{self, Logged};
 use crate::models::Served;
-use crate::thinking::{Parted, Said, Taken, Thinking};
+use crate::thinking::{Parted, Said, Taken};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -68,40 +68,16 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>> {
 pub(crate) struct Prompt {
     pub(crate) tokens: Vec<u32>,
     /// Tells thoughts from the answer, where the model has thoughts.
-    splitter: Option<Splitter>,
-    /// Control tokens that are part of the text: the marks of thoughts.
-    shown_tokens: Vec<u32>,
+    pub(crate) splitter: Option<Splitter>,
+    /// How the answer calls tools, where there are some.
+    pub(crate) calls: Option<&'static ToolSyntax>,
 }
 
 /// A prompt that is no conversation.
 impl From<Vec<u32>> for Prompt {
     fn from(tokens: Vec<u32>) -> Prompt {
-        Prompt { tokens, splitter: None, shown_tokens: Vec::new() }
+        Prompt { tokens, splitter: None, calls: None }
     }
-}
-
-/// A conversation, up to where the answer begins.
-pub(crate) fn prompt_of(
-    served: &Served,
-    messages: &[Message],
-    variables: Option<&Map<String, Value>>,
-    thinking: Thinking,
-) -> Result<Prompt> {
-    let Some(template) = &served.template else {
-        let message = format!("{} has no chat template: use /v1/completions", served.id);
-        return Err(ApiError::invalid(message).param("model"));
-    };
-    let options = RenderOptions { messages, extra: variables, ..RenderOptions::default() };
-    let model = served.scheduler.model();
-    let (tokens, text) = model.render_text(template, &options)?;
-    let mut prompt = Prompt::from(tokens);
-    if let Some(syntax) = Syntax::of_template(template.source()) {
-        let tokenizer = model.tokenizer()?;
-        let marks = [syntax.reasoning.open, syntax.reasoning.close];
-        prompt.shown_tokens.extend(marks.iter().filter_map(|mark| tokenizer.id_of(mark)));
-        prompt.splitter = thinking.apart.then(|| Splitter::new(syntax.reasoning, &text));
-    }
-    Ok(prompt)
 }
 
 /// What a model is asked.
@@ -122,7 +98,7 @@ impl Question {
         mut settings: Settings,
         stream: bool,
     ) -> Result<Question> {
-        let Prompt { tokens, splitter, shown_tokens } = prompt;
+        let Prompt { tokens, splitter, .. } = prompt;
         let context = served.scheduler.model().context();
         if tokens.len() > context {
             return Err(akunu::Error::TooLong { tokens: tokens.len(), context }.into());
@@ -130,7 +106,6 @@ impl Question {
         // The token that is chosen last need not be fed.
         let room = context - tokens.len() + 1;
         settings.max_tokens = Some(settings.max_tokens.unwrap_or(app.config.default_max_tokens).min(room));
-        settings.shown_tokens.extend(shown_tokens);
         Ok(Question { served, request: Request { settings, ..Request::new(tokens) }, stream, splitter })
     }
 
@@ -256,6 +231,14 @@ pub(crate) struct Choice {
     pub(crate) reasoning: String,
     pub(crate) log_probabilities: Vec<LogProbabilities>,
     pub(crate) reason: Option<FinishReason>,
+}
+
+/// A reason in OpenAI's words, for an answer that may have ended in calls of tools.
+pub(crate) fn finish_reason_after(reason: FinishReason, called: bool) -> &'static str {
+    match reason {
+        FinishReason::Stop if called => "tool_calls",
+        reason => finish_reason(reason),
+    }
 }
 
 /// A reason in OpenAI's words.

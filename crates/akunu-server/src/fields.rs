@@ -58,6 +58,11 @@ impl Fields {
             .map_err(|error| ApiError::field(self.name(name), format!("has the wrong type: {error}")))
     }
 
+    /// A field as it is, left where it is.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.left.get(name).filter(|value| !value.is_null())
+    }
+
     /// A field that must be there.
     pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
         self.take(name)?

@@ -23,8 +23,10 @@
 mod anthropic;
 mod app;
 mod ask;
+mod calls;
 mod config;
 mod constraints;
+mod conversation;
 mod error;
 mod fields;
 mod guard;
@@ -40,6 +42,7 @@ mod page;
 mod status;
 mod thinking;
 mod tls;
+mod tools;
 
 use std::future::Future;
 use std::sync::Arc;

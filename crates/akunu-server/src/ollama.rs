@@ -11,12 +11,15 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use crate::app::{App, Call};
-use crate::ask::{Prompt, Question, Wire, finish_reason, prompt_of, sampling, stream, whole};
+use crate::ask::{Prompt, Question, Wire, finish_reason, sampling, stream, whole};
+use crate::calls::{self, Calls, Part};
 use crate::constraints;
+use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
 use crate::thinking::{Said, Thinking};
+use crate::tools::Tools;
 
 /// `GET /api/version`
 pub(crate) async fn version() -> Json<Value> {
@@ -55,7 +58,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
         "template": template,
         "details": details(family),
         "model_info": info,
-        "capabilities": ["completion"],
+        "capabilities": ["completion", "tools"],
     })))
 }
 
@@ -67,13 +70,21 @@ fn details(family: &str) -> Value {
 pub(crate) async fn chat(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(Some(&fields.need::<String>("model")?)).await?;
-    let messages = fields.messages("messages")?;
+    let mut messages = fields.messages("messages")?;
+    for (i, message) in messages.iter_mut().enumerate() {
+        if message.extra.remove("images").is_some_and(|images| images != json!([]) && !images.is_null()) {
+            let name = format!("messages[{i}].images");
+            return Err(ApiError::unsupported(&name, "cannot be seen: this model reads text only"));
+        }
+        if let Some(Value::String(name)) = message.extra.remove("tool_name") {
+            message.name = Some(name);
+        }
+    }
     let (mut settings, streamed) = settings(fields, &served)?;
     let thinking = thinking(fields)?;
-    fields.refuse("tools", &[json!([])], "is not available yet: this server does not call tools")?;
+    let tools = Tools::ollama(fields)?;
     fields.end()?;
-    let prompt = prompt(&served, &messages, thinking)?;
-    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
+    let prompt = conversation(messages, tools, thinking).prompt(&served, &mut settings)?;
     answer(&call, served, prompt, settings, streamed, Kind::Chat).await
 }
 
@@ -97,9 +108,7 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     } else {
         let system = system.filter(|text| !text.is_empty()).map(Message::system);
         let messages: Vec<Message> = system.into_iter().chain([Message::user(text)]).collect();
-        let prompt = prompt(&served, &messages, thinking)?;
-        constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
-        prompt
+        conversation(messages, None, thinking).prompt(&served, &mut settings)?
     };
     answer(&call, served, prompt, settings, streamed, Kind::Generate).await
 }
@@ -114,12 +123,16 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     Ok(Thinking { wanted, ..Thinking::default() })
 }
 
-fn prompt(served: &Served, messages: &[Message], thinking: Thinking) -> Result<Prompt, ApiError> {
-    let variables = match &served.template {
-        Some(template) => thinking.variables(template, None, "think")?,
-        None => Map::new(),
-    };
-    prompt_of(served, messages, Some(&variables), thinking)
+/// The answer goes on with a last message of the assistant's.
+fn conversation(messages: Vec<Message>, tools: Option<Tools>, thinking: Thinking) -> Conversation {
+    Conversation {
+        continues: Conversation::ends_with_assistant(&messages),
+        messages,
+        tools,
+        thinking,
+        thinking_field: "think",
+        variables: Map::new(),
+    }
 }
 
 fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), ApiError> {
@@ -156,14 +169,20 @@ async fn answer(
     streamed: bool,
     kind: Kind,
 ) -> Result<Response, ApiError> {
+    let syntax = prompt.calls;
     let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(call)?;
-    let lines = Lines { served, kind, finished: None };
+    let lines = Lines { served, kind, finished: None, calls: Calls::new(syntax, 1), call: None };
     if streamed {
         return Ok(stream(answer, lines));
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    Ok(whole(&lines.last(&choice.text, &choice.reasoning, choice.reason, &taken.statistics)))
+    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let mut last = lines.last(&text, &choice.reasoning, choice.reason, &taken.statistics);
+    if !calls.is_empty() {
+        last["message"]["tool_calls"] = calls.iter().map(tool_call).collect();
+    }
+    Ok(whole(&last))
 }
 
 #[derive(Clone, Copy)]
@@ -177,9 +196,48 @@ struct Lines {
     served: Arc<Served>,
     kind: Kind,
     finished: Option<FinishReason>,
+    calls: Calls,
+    /// A call whose arguments are still coming.
+    call: Option<calls::Call>,
+}
+
+/// A call in Ollama's words: arguments are an object.
+fn tool_call(call: &calls::Call) -> Value {
+    json!({"function": {"name": call.name, "arguments": call.arguments()}})
+}
+
+fn push_line(out: &mut String, line: &Value) {
+    out.push_str(&line.to_string());
+    out.push('\n');
 }
 
 impl Lines {
+    /// What parts of an answer add: text as it comes, calls when they are complete.
+    fn parts(&mut self, parts: Vec<Part>, out: &mut String) {
+        for part in parts {
+            match part {
+                Part::Text(text) => push_line(out, &self.line(&text, "", false)),
+                Part::Call { id, name, .. } => {
+                    self.complete_call(out);
+                    self.call = Some(calls::Call { id, name, arguments: String::new() });
+                }
+                Part::Arguments { text, .. } => {
+                    if let Some(call) = &mut self.call {
+                        call.arguments.push_str(&text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn complete_call(&mut self, out: &mut String) {
+        if let Some(call) = self.call.take() {
+            let mut line = self.line("", "", false);
+            line["message"]["tool_calls"] = json!([tool_call(&call)]);
+            push_line(out, &line);
+        }
+    }
+
     fn line(&self, text: &str, reasoning: &str, done: bool) -> Value {
         let mut line = json!({"model": self.served.id, "created_at": time(DateTime::now_utc())});
         let said = match self.kind {
@@ -226,17 +284,22 @@ impl Wire for Lines {
         let line = match said {
             Said::Started { .. } => return,
             Said::Text { text, .. } if text.is_empty() => return,
-            Said::Text { channel: Channel::Answer, text, .. } => self.line(&text, "", false),
+            Said::Text { channel: Channel::Answer, text, .. } => {
+                let parts = self.calls.push(0, text);
+                return self.parts(parts, out);
+            }
             Said::Text { channel: Channel::Reasoning, text, .. } => self.line("", &text, false),
             Said::Finished { reason, .. } => {
+                let parts = self.calls.finish(0);
+                self.parts(parts, out);
+                self.complete_call(out);
                 self.finished = Some(reason);
                 return;
             }
             Said::Done(taken) => self.last("", "", self.finished, &taken.statistics),
             Said::Failed(error) => ApiError::from(error).body(Dialect::Ollama),
         };
-        out.push_str(&line.to_string());
-        out.push('\n');
+        push_line(out, &line);
     }
 }
 

@@ -189,6 +189,17 @@ fn messages() -> (&'static str, Value) {
     ("messages", messages)
 }
 
+/// The definition of a function.
+fn tool() -> Value {
+    json!({"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}})
+}
+
+fn tool_choice(example: Value) -> (&'static str, Value) {
+    let mut choice = field("", "auto (the model decides), required, none, or one function by name.", example);
+    choice["type"] = json!(["string", "object"]);
+    ("tool_choice", choice)
+}
+
 fn sampling() -> Vec<(&'static str, Value)> {
     let number = |about, example: f64| field("number", about, json!(example));
     let integer = |about, example: u32| field("integer", about, json!(example));
@@ -263,6 +274,8 @@ fn schemas() -> Value {
             ("role", plain("string", "system, developer, user, assistant or tool.")),
             ("content", text_or_list("Text, or parts of type text.", Value::Null)),
             ("reasoning_content", plain("string", "What the model thought before it said this.")),
+            ("tool_calls", plain("array", "Tools the assistant wanted called.")),
+            ("tool_call_id", plain("string", "Which call a message of the role tool answers.")),
         ], &["role"]),
         "ChatRequest": with(vec![model(), messages()], [common(), vec![
             ("logprobs", field("boolean", "Give the log-probability of every token.", json!(true))),
@@ -270,6 +283,10 @@ fn schemas() -> Value {
             ("reasoning_effort", string("none: do not think before answering; minimal to xhigh: do, if the model can.", "none")),
             ("reasoning_format", string("auto: thoughts come as reasoning_content; none: in the text, with their marks.", "auto")),
             ("chat_template_kwargs", field("object", "Variables for the model's chat template.", json!({"enable_thinking": false}))),
+            ("tools", field("array", "Functions the model may call.", json!([tool()]))),
+            tool_choice(json!("none")),
+            ("parallel_tool_calls", field("boolean", "Whether one answer may call several functions.", json!(true))),
+            ("continue_final_message", field("boolean", "Go on with a last message of the assistant's.", json!(false))),
         ]].concat(), &["messages"]),
         "CompletionRequest": with(vec![
             model(),
@@ -283,6 +300,9 @@ fn schemas() -> Value {
             ("input", text_or_list("A text, or the whole conversation.", json!("Hello!"))),
             ("instructions", string("The system prompt.", "Be brief.")),
             ("max_output_tokens", integer("Most tokens of the answer.", 5)),
+            ("tools", field("array", "Functions the model may call.", json!([{"type": "function", "name": "now", "parameters": {"type": "object"}}]))),
+            tool_choice(json!("none")),
+            ("parallel_tool_calls", field("boolean", "Whether one answer may call several functions.", json!(true))),
             ("reasoning", field("object", "`effort`, as `reasoning_effort` of chat completions.", json!({"effort": "none"}))),
             streamed(),
         ], sampling(), &["input"]),
@@ -292,6 +312,8 @@ fn schemas() -> Value {
             messages(),
             ("system", text_or_list("The system prompt.", json!("Be brief."))),
             ("stop_sequences", field("array", "Texts that end the answer.", json!(["\n\n"]))),
+            ("tools", field("array", "Functions the model may call.", json!([{"name": "now", "input_schema": {"type": "object"}}]))),
+            ("tool_choice", field("object", "`type` auto (the model decides), any, tool (by `name`) or none.", json!({"type": "none"}))),
             ("thinking", field("object", "`type` says whether to think before answering: enabled, disabled or adaptive.", json!({"type": "disabled"}))),
             streamed(),
         ], sampling(), &["max_tokens", "messages"]),
@@ -301,7 +323,14 @@ fn schemas() -> Value {
             ("system", text_or_list("The system prompt.", json!("Be brief."))),
         ], &["messages"]),
         "OllamaChatRequest":
-            object(vec![model(), messages(), streamed(), think(), ("options", options())], &["model", "messages"]),
+            object(vec![
+                model(),
+                messages(),
+                ("tools", field("array", "Functions the model may call.", json!([tool()]))),
+                streamed(),
+                think(),
+                ("options", options()),
+            ], &["model", "messages"]),
         "OllamaGenerateRequest": object(vec![
             model(),
             ("prompt", string("What to answer.", "Hello!")),

@@ -43,10 +43,9 @@ impl Thinking {
     pub(crate) fn variables(
         self,
         template: &ChatTemplate,
-        given: Option<&Map<String, Value>>,
+        mut variables: Map<String, Value>,
         param: &str,
     ) -> Result<Map<String, Value>, ApiError> {
-        let mut variables = given.cloned().unwrap_or_default();
         let thinks = Syntax::of_template(template.source()).is_some();
         match (self.wanted, Syntax::switch(template.source())) {
             (Some(true), _) if !thinks => {
@@ -198,12 +197,12 @@ mod tests {
         let switched = template("{% if enable_thinking %}<think>{% else %}</think>{% endif %}");
         let always = template("{{ '<think>' }}{# </think> #}");
         let never = template("{{ messages }}");
-        assert_eq!(on.variables(&switched, None, "x").unwrap()["enable_thinking"], true);
-        assert_eq!(off.variables(&switched, None, "x").unwrap()["enable_thinking"], false);
-        assert!(on.variables(&always, None, "x").unwrap().is_empty());
-        assert_eq!(off.variables(&always, None, "x").unwrap_err().param.as_deref(), Some("x"));
-        assert_eq!(on.variables(&never, None, "x").unwrap_err().code, Some("unsupported_parameter"));
-        assert!(off.variables(&never, None, "x").unwrap().is_empty());
+        assert_eq!(on.variables(&switched, Map::new(), "x").unwrap()["enable_thinking"], true);
+        assert_eq!(off.variables(&switched, Map::new(), "x").unwrap()["enable_thinking"], false);
+        assert!(on.variables(&always, Map::new(), "x").unwrap().is_empty());
+        assert_eq!(off.variables(&always, Map::new(), "x").unwrap_err().param.as_deref(), Some("x"));
+        assert_eq!(on.variables(&never, Map::new(), "x").unwrap_err().code, Some("unsupported_parameter"));
+        assert!(off.variables(&never, Map::new(), "x").unwrap().is_empty());
     }
 
     #[test]

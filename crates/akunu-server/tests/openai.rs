@@ -177,7 +177,7 @@ fn what_is_not_understood_is_refused_by_name() {
     let unsupported = "unsupported_parameter";
     assert_eq!(refused(json!({"response_format": {"type": "xml"}})), of("response_format", ""));
     assert_eq!(refused(json!({"grammar": "root ::= a"})), of("grammar", ""));
-    assert_eq!(refused(json!({"tools": [{"type": "function"}]})), of("tools", unsupported));
+    assert_eq!(refused(json!({"tools": [{"type": "web_search"}]})), of("tools[0].type", unsupported));
     assert_eq!(refused(json!({"mirostat": 2})), of("mirostat", "unknown_parameter"));
     assert_eq!(refused(json!({"temperature": "hot"})), of("temperature", ""));
     assert_eq!(refused(json!({"temperature": -1})), of("temperature", ""));

@@ -37,7 +37,7 @@ fn every_route_is_described_and_nothing_else() {
 
 #[test]
 fn every_field_that_is_described_is_taken() {
-    let server = serve(Config::default(), vec![("smollm2", tiny("llama", 2, &Limits::default()))]);
+    let server = serve(Config::default(), vec![("smollm2", tiny("phi3-longrope", 2, &Limits::default()))]);
     let description = server.get("/openapi.json").json();
     let mut tried = 0;
     for (path, operations) in description["paths"].as_object().unwrap() {

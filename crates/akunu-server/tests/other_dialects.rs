@@ -65,6 +65,30 @@ fn a_stop_sequence_is_named() {
 }
 
 #[test]
+fn an_answer_that_was_begun_goes_on() {
+    let server = simple();
+    let prompt = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n\
+                  <|im_start|>assistant\nWell, ";
+    let tokens = server.post("/v1/tokenize", &json!({"text": prompt, "add_special": false})).json();
+    let ask = json!({"prompt": tokens["tokens"], "max_tokens": 12, "temperature": 0});
+    let expected = server.post("/v1/completions", &ask).json()["choices"][0]["text"].clone();
+    let messages = json!([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Well, "}]);
+    let anthropic = server.post("/v1/messages", &message(&json!({"messages": messages}))).json();
+    assert_eq!(anthropic["content"][0]["text"], expected);
+    let system = json!({"role": "system", "content": "Be brief."});
+    let messages = json!([system, messages[0], messages[1]]);
+    let ask = json!({"model": "tiny-llama", "messages": messages, "max_tokens": 12, "temperature": 0,
+        "continue_final_message": true, "add_generation_prompt": false});
+    let openai = server.post("/v1/chat/completions", &ask).json();
+    assert_eq!(openai["choices"][0]["message"]["content"], expected);
+    let ask = json!({"model": "tiny-llama", "messages": messages, "stream": false,
+        "options": {"num_predict": 12, "temperature": 0}});
+    assert_eq!(server.post("/api/chat", &ask).json()["message"]["content"], expected);
+    let ask = json!({"model": "tiny-llama", "messages": [system], "continue_final_message": true});
+    assert_eq!(server.post("/v1/chat/completions", &ask).json()["error"]["param"], "continue_final_message");
+}
+
+#[test]
 fn refusals_are_in_the_words_of_the_interface() {
     let server = simple();
     let reply = server.post("/v1/messages", &message(&json!({"max_tokens": null})));
@@ -72,9 +96,11 @@ fn refusals_are_in_the_words_of_the_interface() {
     assert_eq!(reply.json()["error"]["type"], "invalid_request_error");
     let reply = server.post("/v1/messages", &message(&json!({"model": "claude"})));
     assert_eq!((reply.status, &reply.json()["error"]["type"]), (404, &json!("not_found_error")));
-    for more in
-        [json!({"tools": [{"name": "f"}]}), json!({"thinking": {"type": "enabled"}}), json!({"what": 1})]
-    {
+    for more in [
+        json!({"tools": [{"type": "web_search_20250305", "name": "f"}]}),
+        json!({"thinking": {"type": "enabled"}}),
+        json!({"what": 1}),
+    ] {
         assert_eq!(server.post("/v1/messages", &message(&more)).status, 400, "{more}");
     }
     let reply = server.post("/api/chat", &json!({"model": "nobody", "messages": []}));

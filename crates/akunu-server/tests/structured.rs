@@ -4,8 +4,12 @@
 
 mod support;
 
+use std::time::Duration;
+
+use akunu::scheduler::Limits;
+use akunu_server::Config;
 use serde_json::{Value, json};
-use support::simple;
+use support::{Running, serve, simple, tiny};
 
 fn schema() -> Value {
     json!({
@@ -112,4 +116,181 @@ fn what_cannot_be_kept_to_is_refused_with_its_place() {
         let error = reply.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(error.starts_with(message), "{error}");
     }
+}
+
+/// One whose context has room for definitions of tools, under the same name.
+fn roomy() -> Running {
+    let config = Config { shutdown_grace: Duration::ZERO, ..Config::default() };
+    serve(config, vec![("tiny-llama", tiny("phi3-longrope", 2, &Limits::default()))])
+}
+
+fn tools() -> Value {
+    json!([
+        {"type": "function", "function": {"name": "weather", "parameters": schema()}},
+        {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "additionalProperties": false}}},
+    ])
+}
+
+#[test]
+fn a_required_call_has_arguments_that_fit() {
+    let server = roomy();
+    let ask = chat(&json!({"tools": tools(), "tool_choice": "required"}));
+    let choice = server.post("/v1/chat/completions", &ask).json()["choices"][0].clone();
+    assert_eq!(
+        (&choice["finish_reason"], &choice["message"]["content"]),
+        (&json!("tool_calls"), &Value::Null)
+    );
+    let call = &choice["message"]["tool_calls"][0];
+    assert!(call["id"].as_str().unwrap().starts_with("call_") && call["type"] == "function");
+
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    let ask = chat(&json!({"tools": tools(), "tool_choice": named}));
+    let whole = server.post("/v1/chat/completions", &ask).json()["choices"][0]["message"].clone();
+    let function = whole["tool_calls"][0]["function"].clone();
+    assert_eq!(function["name"], "weather");
+    is_city(function["arguments"].as_str().unwrap());
+
+    let mut streamed = ask.clone();
+    streamed["stream"] = json!(true);
+    let events = server.post("/v1/chat/completions", &streamed).events(true);
+    let deltas: Vec<&Value> =
+        events.iter().map(|event| &event["choices"][0]["delta"]["tool_calls"][0]).collect();
+    let begun: Vec<&&Value> = deltas.iter().filter(|delta| delta["id"].is_string()).collect();
+    assert_eq!((begun.len(), &begun[0]["function"]["name"]), (1, &json!("weather")));
+    let arguments: String =
+        deltas.iter().filter_map(|delta| delta["function"]["arguments"].as_str()).collect();
+    assert_eq!(json!(arguments), function["arguments"]);
+    assert!(events.iter().any(|event| event["choices"][0]["finish_reason"] == "tool_calls"));
+}
+
+/// How a request makes the random model begin a call, or not.
+fn brace(server: &Running, bias: i32) -> Value {
+    let ask = json!({"text": "{", "add_special": false});
+    let tokens = server.post("/v1/tokenize", &ask).json()["tokens"].clone();
+    let brace = tokens.as_array().unwrap().last().unwrap();
+    Value::Object([(brace.to_string(), json!(bias))].into_iter().collect())
+}
+
+#[test]
+fn what_begins_like_a_call_is_held_to_be_one_and_the_rest_is_free() {
+    let server = roomy();
+    let ask = |more: Value| server.post("/v1/chat/completions", &chat(&more)).json()["choices"][0].clone();
+    let called = ask(json!({"tools": tools(), "logit_bias": brace(&server, 100)}));
+    assert_eq!(
+        (&called["finish_reason"], &called["message"]["content"]),
+        (&json!("tool_calls"), &Value::Null)
+    );
+    let function = &called["message"]["tool_calls"][0]["function"];
+    let arguments = function["arguments"].as_str().unwrap();
+    match function["name"].as_str().unwrap() {
+        "weather" => is_city(arguments),
+        other => assert_eq!((other, arguments), ("now", "{}")),
+    }
+    for more in [json!({"tools": tools()}), json!({"tools": tools(), "tool_choice": "none"})] {
+        let mut more = more;
+        more["logit_bias"] = brace(&server, -100);
+        // Nor may it end at once.
+        more["logit_bias"]["2"] = json!(-100);
+        let said = ask(more);
+        assert!(!said["message"]["content"].as_str().unwrap().is_empty());
+        assert_eq!(said["message"].get("tool_calls"), None);
+    }
+    let both = chat(&json!({"tools": tools(), "response_format": {"type": "json_object"}}));
+    assert_eq!(server.post("/v1/chat/completions", &both).status, 400);
+}
+
+#[test]
+fn results_of_tools_are_read() {
+    let server = roomy();
+    let conversation = |result: &str| {
+        chat(&json!({"max_tokens": 1, "tools": tools(), "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "call_1", "content": result},
+        ]}))
+    };
+    let tokens = |result: &str| {
+        let reply = server.post("/v1/chat/completions", &conversation(result));
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert!(tokens("sunny and warm") > tokens("sun"));
+}
+
+#[test]
+fn responses_call_functions_and_take_their_results() {
+    let server = roomy();
+    let tool = json!({"type": "function", "name": "weather", "description": "d", "parameters": schema()});
+    let ask = json!({"model": "tiny-llama", "input": "Hi", "max_output_tokens": 120, "seed": 3,
+        "tools": [tool], "tool_choice": {"type": "function", "name": "weather"}});
+    let whole = server.post("/v1/responses", &ask).json();
+    let call = whole["output"][0].clone();
+    assert_eq!(
+        (&call["type"], &call["name"], &call["status"]),
+        (&json!("function_call"), &json!("weather"), &json!("completed"))
+    );
+    is_city(call["arguments"].as_str().unwrap());
+    assert_eq!(whole["tools"], json!([tool]));
+
+    let mut streamed = ask.clone();
+    streamed["stream"] = json!(true);
+    let events = server.post("/v1/responses", &streamed).events(false);
+    let types: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(types[2..4], ["response.output_item.added", "response.function_call_arguments.delta"]);
+    let arguments: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
+    assert_eq!(json!(arguments), call["arguments"]);
+    let ends = ["response.function_call_arguments.done", "response.output_item.done", "response.completed"];
+    assert_eq!(types[types.len() - 3..], ends);
+
+    let mut again = ask.clone();
+    again["input"] = json!([
+        {"role": "user", "content": "Hi"},
+        call,
+        {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"},
+    ]);
+    again["tool_choice"] = json!("none");
+    let answer = server.post("/v1/responses", &again).json();
+    assert_eq!(answer["output"][0]["type"], "message");
+    let plain = server.post("/v1/responses", &json!({"input": "Hi", "max_output_tokens": 1})).json();
+    let read = |answer: &Value| answer["usage"]["input_tokens"].as_u64().unwrap();
+    assert!(read(&answer) > read(&plain) + "sunny".len() as u64);
+}
+
+#[test]
+fn anthropic_and_ollama_call_tools_in_their_own_words() {
+    let server = roomy();
+    let tool = json!({"name": "weather", "description": "d", "input_schema": schema()});
+    let messages = json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}]},
+    ]);
+    let ask = json!({"model": "tiny-llama", "max_tokens": 120, "messages": messages, "tools": [tool],
+        "tool_choice": {"type": "any"}, "temperature": 1.0});
+    let whole = server.post("/v1/messages", &ask).json();
+    assert_eq!(
+        (&whole["stop_reason"], &whole["content"][0]["type"]),
+        (&json!("tool_use"), &json!("tool_use"))
+    );
+    is_city(&whole["content"][0]["input"].to_string());
+    let mut streamed = ask.clone();
+    streamed["stream"] = json!(true);
+    let events = server.post("/v1/messages", &streamed).events(false);
+    assert_eq!(events[1]["content_block"]["name"], "weather");
+    let input: String = events.iter().filter_map(|event| event["delta"]["partial_json"].as_str()).collect();
+    is_city(&input);
+    assert!(events.iter().any(|event| event["delta"]["stop_reason"] == "tool_use"));
+
+    let ask = json!({"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "tools": tools(),
+        "stream": false, "options": {"temperature": 1, "num_predict": 120, "seed": 4, "logit_bias": brace(&server, 100)}});
+    let message = server.post("/api/chat", &ask).json()["message"].clone();
+    let mut streamed = ask.clone();
+    streamed["stream"] = json!(true);
+    let lines = server.post("/api/chat", &streamed);
+    let lines: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let calls: Vec<&Value> = lines.iter().filter_map(|line| line["message"]["tool_calls"].get(0)).collect();
+    assert_eq!(json!(calls), message["tool_calls"]);
+    assert!(calls[0]["function"]["arguments"].is_object());
 }

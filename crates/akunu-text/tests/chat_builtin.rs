@@ -56,6 +56,27 @@ fn a_conversation_takes_the_familys_form() {
 }
 
 #[test]
+fn a_last_message_can_be_continued() {
+    let messages = [Message::user("Hi"), Message::assistant("Hello, ")];
+    for (name, expected) in [
+        ("chatml", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello, "),
+        ("gemma", "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nHello, "),
+        ("mistral", "[INST] Hi [/INST] Hello, "),
+    ] {
+        let template = ChatTemplate::builtin(name).unwrap();
+        let options = RenderOptions { messages: &messages, continue_last: true, ..RenderOptions::default() };
+        let prompt = template.render(&options).unwrap();
+        assert_eq!(prompt.text(), expected);
+        let segments: Vec<_> = prompt.segments().collect();
+        assert_eq!(segments.iter().map(|segment| segment.text).collect::<String>(), expected);
+        assert!(!segments.last().unwrap().trusted);
+    }
+    let hidden = ChatTemplate::from_source("{{ messages[0].content }}").unwrap();
+    let options = RenderOptions { messages: &messages, continue_last: true, ..RenderOptions::default() };
+    assert!(hidden.render(&options).unwrap_err().message.contains("cannot be continued"));
+}
+
+#[test]
 fn parts_are_joined_and_what_cannot_be_shown_is_refused() {
     let parts: Message = serde_json::from_value(json!({"role": "user", "content": [
         {"type": "text", "text": "a"}, {"type": "text", "text": "b"},

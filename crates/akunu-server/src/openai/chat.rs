@@ -3,42 +3,40 @@
 use std::sync::Arc;
 
 use akunu::scheduler::LogProbabilities;
-use akunu_text::chat::Channel;
+use akunu_text::chat::{Channel, Message};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::{Envelope, MOST_ALTERNATIVES, Wishes};
-use crate::app::Call;
-use crate::ask::{Question, Wire, finish_reason, prompt_of, sse, stream, token_text, whole};
-use crate::constraints;
+use crate::app;
+use crate::ask::{Question, Wire, finish_reason_after, sse, stream, token_text, whole};
+use crate::calls::{self, Call, Calls, Part};
+use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
 use crate::thinking::{Said, Thinking};
+use crate::tools::Tools;
 
 /// `POST /v1/chat/completions`
-pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn complete(mut call: app::Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let messages = fields.messages("messages")?;
     let wishes = Wishes::read(fields, &served)?;
     let log_probabilities = log_probabilities(fields)?;
-    let variables: Option<Map<String, Value>> = fields.take("chat_template_kwargs")?;
-    let none = [json!([]), json!("none")];
-    for name in ["tools", "tool_choice", "functions", "function_call"] {
-        fields.refuse(name, &none, "is not available yet: this server does not call tools")?;
-    }
+    let variables: Map<String, Value> = fields.take("chat_template_kwargs")?.unwrap_or_default();
+    let tools = Tools::openai(fields)?;
     fields.refuse("modalities", &[json!(["text"])], "may only be [\"text\"]")?;
     let thinking = thinking(fields)?;
+    let continues = continues(fields, &messages)?;
     fields.end()?;
 
-    let variables = match &served.template {
-        Some(template) => thinking.variables(template, variables.as_ref(), "reasoning_effort")?,
-        None => Map::new(),
-    };
-    let prompt = prompt_of(&served, &messages, Some(&variables), thinking)?;
     let mut settings = wishes.settings.clone();
-    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
+    let thinking_field = "reasoning_effort";
+    let conversation = Conversation { messages, tools, thinking, thinking_field, variables, continues };
+    let prompt = conversation.prompt(&served, &mut settings)?;
+    let syntax = prompt.calls;
     let mut question = Question::new(&call.app, Arc::clone(&served), prompt, settings, wishes.stream)?;
     wishes.apply(&mut question, log_probabilities);
     let object = if wishes.stream { "chat.completion.chunk" } else { "chat.completion" };
@@ -46,6 +44,7 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         envelope: Envelope::new("chatcmpl-", object, served, wishes.usage),
         choices: wishes.choices,
         log_probabilities: log_probabilities.is_some(),
+        calls: Calls::new(syntax, wishes.choices),
     };
     let answer = question.ask(&call)?;
     if wishes.stream {
@@ -56,7 +55,12 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         .into_iter()
         .enumerate()
         .map(|(index, choice)| {
-            let mut message = json!({"role": "assistant", "content": choice.text, "refusal": null});
+            let (text, calls) = calls::read_whole(syntax, choice.text);
+            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.iter().map(Call::openai).collect();
+                message["content"] = if text.is_empty() { Value::Null } else { json!(text) };
+            }
             if !choice.reasoning.is_empty() {
                 message["reasoning_content"] = json!(choice.reasoning);
             }
@@ -64,7 +68,7 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
                 "index": index,
                 "message": message,
                 "logprobs": chat.logprobs(&choice.log_probabilities),
-                "finish_reason": choice.reason.map(finish_reason),
+                "finish_reason": choice.reason.map(|reason| finish_reason_after(reason, !calls.is_empty())),
             })
         })
         .collect();
@@ -85,6 +89,20 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     Ok(Thinking { wanted, apart })
 }
 
+/// Whether the answer goes on with a last message of the assistant's, in the words of vLLM.
+fn continues(fields: &mut Fields, messages: &[Message]) -> Result<bool, ApiError> {
+    let continues = fields.take("continue_final_message")?.unwrap_or(false);
+    if continues && !Conversation::ends_with_assistant(messages) {
+        return Err(ApiError::field("continue_final_message", "needs a last message of the assistant's"));
+    }
+    fields.refuse(
+        "add_generation_prompt",
+        &[json!(!continues)],
+        "must be the opposite of `continue_final_message`",
+    )?;
+    Ok(continues)
+}
+
 fn log_probabilities(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     let wanted = fields.take("logprobs")?.unwrap_or(false);
     match fields.take::<usize>("top_logprobs")? {
@@ -101,6 +119,7 @@ struct Chat {
     envelope: Envelope,
     choices: usize,
     log_probabilities: bool,
+    calls: Calls,
 }
 
 impl Chat {
@@ -141,18 +160,28 @@ impl Wire for Chat {
                     self.delta(out, index, &role, &Value::Null, None);
                 }
             }
-            Said::Text { choice, channel, text, log_probabilities } => {
+            Said::Text { choice, channel: Channel::Reasoning, text, log_probabilities } => {
                 let logprobs = self.logprobs(&log_probabilities);
-                let name = match channel {
-                    Channel::Answer => "content",
-                    Channel::Reasoning => "reasoning_content",
-                };
                 if !text.is_empty() || self.log_probabilities {
-                    self.delta(out, choice, &json!({name: text}), &logprobs, None);
+                    self.delta(out, choice, &json!({"reasoning_content": text}), &logprobs, None);
+                }
+            }
+            Said::Text { choice, channel: Channel::Answer, text, log_probabilities } => {
+                let mut logprobs = self.logprobs(&log_probabilities);
+                let mut parts = self.calls.push(choice, text);
+                if parts.is_empty() && self.log_probabilities {
+                    parts.push(Part::Text(String::new()));
+                }
+                for part in parts {
+                    self.delta(out, choice, &part.openai_delta(), &logprobs.take(), None);
                 }
             }
             Said::Finished { choice, reason } => {
-                self.delta(out, choice, &json!({}), &Value::Null, Some(finish_reason(reason)));
+                for part in self.calls.finish(choice) {
+                    self.delta(out, choice, &part.openai_delta(), &Value::Null, None);
+                }
+                let reason = finish_reason_after(reason, self.calls.called(choice));
+                self.delta(out, choice, &json!({}), &Value::Null, Some(reason));
             }
             Said::Done(taken) => self.envelope.end(out, &taken),
             Said::Failed(error) => sse(out, &ApiError::from(error).body(Dialect::OpenAi)),

@@ -8,16 +8,19 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::{new_id, unix_time};
-use crate::app::Call;
-use crate::ask::{Question, Wire, prompt_of, sampling, sse, stream, whole};
+use crate::app;
+use crate::ask::{Question, Wire, sampling, sse, stream, whole};
+use crate::calls::{self, Call, Calls, Part};
 use crate::constraints;
+use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::models::Served;
 use crate::thinking::{Said, Taken, Thinking};
+use crate::tools::Tools;
 
 /// `POST /v1/responses`
-pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(fields.take::<String>("model")?.as_deref()).await?;
     let instructions: Option<String> = fields.take("instructions")?;
@@ -38,30 +41,37 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     )?;
     fields.refuse("conversation", &[], "needs a memory this server does not have: send the conversation")?;
     fields.refuse("background", &[json!(false)], "is not available")?;
-    fields.refuse("tools", &[json!([])], "is not available yet: this server does not call tools")?;
-    let choices = [json!("none"), json!("auto")];
-    fields.refuse("tool_choice", &choices, "is not available yet: this server does not call tools")?;
+    let echoed = json!({
+        "instructions": instructions,
+        "max_output_tokens": max_tokens,
+        "temperature": settings.sampling.temperature,
+        "top_p": settings.sampling.top_p,
+        "tools": fields.get("tools").cloned().unwrap_or_else(|| json!([])),
+        "tool_choice": fields.get("tool_choice").cloned().unwrap_or_else(|| json!("auto")),
+        "parallel_tool_calls": fields.get("parallel_tool_calls").cloned().unwrap_or_else(|| json!(true)),
+    });
+    let tools = Tools::responses(fields)?;
     let thinking = thinking(fields)?;
     fields.refuse("include", &[json!([]), json!(["reasoning.encrypted_content"])], "is not available")?;
     fields.refuse("truncation", &[json!("disabled")], "may only be \"disabled\"")?;
     fields.end()?;
 
-    let variables = match &served.template {
-        Some(template) => thinking.variables(template, None, "reasoning.effort")?,
-        None => Map::new(),
+    let conversation = Conversation {
+        messages,
+        tools,
+        thinking,
+        thinking_field: "reasoning.effort",
+        variables: Map::new(),
+        continues: false,
     };
-    let prompt = prompt_of(&served, &messages, Some(&variables), thinking)?;
-    constraints::after_thinking(&served, &prompt.tokens, &mut settings)?;
+    let prompt = conversation.prompt(&served, &mut settings)?;
+    let syntax = prompt.calls;
     let reply = Reply {
         id: new_id("resp_"),
         created: unix_time(),
         served: Arc::clone(&served),
-        echoed: json!({
-            "instructions": instructions,
-            "max_output_tokens": max_tokens,
-            "temperature": settings.sampling.temperature,
-            "top_p": settings.sampling.top_p,
-        }),
+        echoed,
+        calls: Calls::new(syntax, 1),
         items: Vec::new(),
         finished: None,
         events: 0,
@@ -72,10 +82,21 @@ pub(crate) async fn respond(mut call: Call) -> Result<Response, ApiError> {
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let mut items = vec![Item { text: choice.text, ..Item::new(Channel::Answer) }];
+    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let mut items = Vec::new();
     if !choice.reasoning.is_empty() {
-        items.insert(0, Item { text: choice.reasoning, ..Item::new(Channel::Reasoning) });
+        items.push(Item { text: choice.reasoning, ..Item::new(Kind::Thoughts) });
     }
+    // There is always a message or a call, be the message empty.
+    if !text.is_empty() || calls.is_empty() {
+        items.push(Item { text, ..Item::new(Kind::Message) });
+    }
+    items.extend(
+        calls.into_iter().map(|Call { id, name, arguments }| Item {
+            text: arguments,
+            ..Item::new(Kind::Call { id, name })
+        }),
+    );
     let reply = Reply { items, finished: choice.reason, ..reply };
     Ok(whole(&reply.complete(&taken)))
 }
@@ -90,28 +111,55 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     Ok(Thinking { wanted, ..Thinking::default() })
 }
 
-/// A text, or the messages of a conversation.
+/// A text, or the items of a conversation: messages, calls and their results.
 fn input(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
-    let mut items = match fields.need("input")? {
+    let items = match fields.need("input")? {
         Value::String(text) => return Ok(vec![Message::user(text)]),
         Value::Array(items) => items,
-        _ => return Err(ApiError::field("input", "must be a string or a list of messages")),
+        _ => return Err(ApiError::field("input", "must be a string or a list of items")),
     };
-    // Models do not read what they thought before earlier answers.
-    items.retain(|item| item["type"] != "reasoning");
-    for (i, item) in items.iter_mut().enumerate() {
-        let Some(item) = item.as_object_mut() else { continue };
-        if let Some(kind) = item.remove("type")
-            && kind != "message"
-        {
-            let problem = format!("is of type {kind}: this server knows messages only");
-            return Err(ApiError::unsupported(&format!("input[{i}]"), problem));
+    let mut messages: Vec<Value> = Vec::new();
+    for (i, mut item) in items.into_iter().enumerate() {
+        let kind = item["type"].as_str().unwrap_or("message").to_owned();
+        match kind.as_str() {
+            "message" => {
+                // What an earlier answer said about itself.
+                for field in ["type", "id", "status"] {
+                    item.as_object_mut().map(|fields| fields.remove(field));
+                }
+                messages.push(item);
+            }
+            // Models do not read what they thought before earlier answers.
+            "reasoning" => {}
+            // A call is part of what the assistant said last.
+            "function_call" => {
+                let function = json!({"name": item["name"].take(), "arguments": item["arguments"].take()});
+                let call = json!({"id": item["call_id"].take(), "type": "function", "function": function});
+                if messages.last().is_none_or(|last| last["role"] != "assistant") {
+                    messages.push(json!({"role": "assistant", "content": null}));
+                }
+                if let Some(last) = messages.last_mut() {
+                    match last.get_mut("tool_calls") {
+                        Some(Value::Array(calls)) => calls.push(call),
+                        _ => last["tool_calls"] = json!([call]),
+                    }
+                }
+            }
+            "function_call_output" => {
+                let (id, output) = (item["call_id"].take(), item["output"].take());
+                if id.is_null() || output.is_null() {
+                    let problem = "needs a `call_id` and an `output`";
+                    return Err(ApiError::field(format!("input[{i}]"), problem));
+                }
+                messages.push(json!({"role": "tool", "tool_call_id": id, "content": output}));
+            }
+            _ => {
+                let problem = format!("is of type \"{kind}\": this server knows messages and function calls");
+                return Err(ApiError::unsupported(&format!("input[{i}]"), problem));
+            }
         }
-        // What an earlier answer said about itself.
-        item.remove("id");
-        item.remove("status");
     }
-    Fields::of("input", Value::Array(items)).messages("input")
+    Fields::of("input", Value::Array(messages)).messages("input")
 }
 
 /// An answer in the words of the Responses interface.
@@ -121,49 +169,76 @@ struct Reply {
     served: Arc<Served>,
     /// Fields of the request that the answer repeats.
     echoed: Value,
-    /// Thoughts, if there are any, and the message.
+    calls: Calls,
+    /// Thoughts, if there are any, the message, calls.
     items: Vec<Item>,
     finished: Option<FinishReason>,
     /// How many events were sent.
     events: usize,
 }
 
-/// One item of the output: thoughts or a message.
+/// What an item of the output is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Thoughts,
+    Message,
+    Call { id: String, name: String },
+}
+
+/// One item of the output.
 struct Item {
     id: String,
-    channel: Channel,
+    kind: Kind,
+    /// Or the arguments of a call.
     text: String,
 }
 
 impl Item {
-    fn new(channel: Channel) -> Item {
-        let id = new_id(if channel == Channel::Answer { "msg_" } else { "rs_" });
-        Item { id, channel, text: String::new() }
+    fn new(kind: Kind) -> Item {
+        let prefix = match kind {
+            Kind::Thoughts => "rs_",
+            Kind::Message => "msg_",
+            Kind::Call { .. } => "fc_",
+        };
+        Item { id: new_id(prefix), kind, text: String::new() }
     }
 
-    /// What is in it.
-    fn part(&self) -> Value {
-        match self.channel {
-            Channel::Answer => json!({"type": "output_text", "text": self.text, "annotations": []}),
-            Channel::Reasoning => json!({"type": "reasoning_text", "text": self.text}),
+    /// What is in it; nothing is in calls.
+    fn part(&self) -> Option<Value> {
+        match self.kind {
+            Kind::Message => {
+                Some(json!({"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}))
+            }
+            Kind::Thoughts => Some(json!({"type": "reasoning_text", "text": self.text})),
+            Kind::Call { .. } => None,
         }
     }
 
-    fn describe(&self, status: &str, content: &Value) -> Value {
-        let Item { id, channel, .. } = self;
-        match channel {
-            Channel::Answer => {
+    /// As it stands in an answer. One that has just begun has no content yet.
+    fn describe(&self, status: &str) -> Value {
+        let id = &self.id;
+        let content: Vec<Value> = self.part().into_iter().filter(|_| status != "in_progress").collect();
+        match &self.kind {
+            Kind::Message => {
                 json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": content})
             }
-            Channel::Reasoning => {
+            Kind::Thoughts => {
                 json!({"type": "reasoning", "id": id, "status": status, "summary": [], "content": content})
             }
+            Kind::Call { id: call, name } => json!({
+                "type": "function_call", "id": id, "status": status, "call_id": call, "name": name,
+                "arguments": self.text,
+            }),
         }
     }
 
     /// What events about its text are called.
     fn event_name(&self, what: &str) -> String {
-        let kind = if self.channel == Channel::Answer { "output_text" } else { "reasoning_text" };
+        let kind = match self.kind {
+            Kind::Thoughts => "reasoning_text",
+            Kind::Message => "output_text",
+            Kind::Call { .. } => "function_call_arguments",
+        };
         format!("response.{kind}.{what}")
     }
 }
@@ -179,13 +254,10 @@ impl Reply {
             "incomplete_details": null,
             "model": self.served.id,
             "output": output,
-            "parallel_tool_calls": true,
             "previous_response_id": null,
             "reasoning": {"effort": null, "summary": null},
             "store": false,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "none",
-            "tools": [],
             "truncation": "disabled",
             "usage": null,
             "metadata": {},
@@ -204,8 +276,7 @@ impl Reply {
     fn complete(&self, taken: &Taken) -> Value {
         let Taken { statistics, reasoning_tokens } = taken;
         let status = self.status();
-        let output: Vec<Value> =
-            self.items.iter().map(|item| item.describe(status, &json!([item.part()]))).collect();
+        let output: Vec<Value> = self.items.iter().map(|item| item.describe(status)).collect();
         let mut response = self.response(status, &json!(output));
         if status == "incomplete" {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
@@ -231,41 +302,72 @@ impl Reply {
         sse(out, &value);
     }
 
-    /// An event about the last item's text.
-    fn content_event(&mut self, out: &mut String, kind: &str, mut value: Value) {
-        value["item_id"] = json!(self.items.last().map(|item| &item.id));
+    /// An event about what is in the last item.
+    fn content_event(&mut self, out: &mut String, name: &str, mut value: Value) {
+        let Some(item) = self.items.last() else { return };
+        value["item_id"] = json!(item.id);
         value["output_index"] = json!(self.items.len() - 1);
-        value["content_index"] = json!(0);
-        self.event(out, kind, value);
+        if item.part().is_some() {
+            value["content_index"] = json!(0);
+        }
+        if item.kind == Kind::Message && name.contains("output_text") {
+            value["logprobs"] = json!([]);
+        }
+        self.event(out, name, value);
     }
 
     /// Goes on in an item of this kind.
-    fn enter(&mut self, channel: Channel, out: &mut String) {
-        if self.items.last().is_some_and(|item| item.channel == channel) {
+    fn enter(&mut self, kind: Kind, out: &mut String) {
+        if self.items.last().is_some_and(|item| item.kind == kind) {
             return;
         }
         self.leave("completed", out);
-        let item = Item::new(channel);
-        let (index, part) = (self.items.len(), item.part());
-        let described = item.describe("in_progress", &json!([]));
+        let item = Item::new(kind);
+        let (index, part, described) = (self.items.len(), item.part(), item.describe("in_progress"));
         self.items.push(item);
         self.event(out, "response.output_item.added", json!({"output_index": index, "item": described}));
-        self.content_event(out, "response.content_part.added", json!({"part": part}));
+        if let Some(part) = part {
+            self.content_event(out, "response.content_part.added", json!({"part": part}));
+        }
+    }
+
+    /// Adds to the last item.
+    fn add(&mut self, text: &str, out: &mut String) {
+        if let Some(item) = self.items.last_mut() {
+            item.text.push_str(text);
+            let name = item.event_name("delta");
+            self.content_event(out, &name, json!({"delta": text}));
+        }
     }
 
     /// Ends the last item.
     fn leave(&mut self, status: &str, out: &mut String) {
         let Some(item) = self.items.last() else { return };
-        let (part, done) = (item.part(), item.event_name("done"));
-        let mut text = json!({"text": item.text});
-        if item.channel == Channel::Answer {
-            text["logprobs"] = json!([]);
-        }
-        let described = item.describe(status, &json!([part]));
+        let (name, part, described) = (item.event_name("done"), item.part(), item.describe(status));
         let index = self.items.len() - 1;
-        self.content_event(out, &done, text);
-        self.content_event(out, "response.content_part.done", json!({"part": part}));
+        let whole = match &item.kind {
+            Kind::Call { name, .. } => json!({"name": name, "arguments": item.text}),
+            _ => json!({"text": item.text}),
+        };
+        self.content_event(out, &name, whole);
+        if let Some(part) = part {
+            self.content_event(out, "response.content_part.done", json!({"part": part}));
+        }
         self.event(out, "response.output_item.done", json!({"output_index": index, "item": described}));
+    }
+
+    /// What parts of an answer add.
+    fn parts(&mut self, parts: Vec<Part>, out: &mut String) {
+        for part in parts {
+            match part {
+                Part::Text(text) => {
+                    self.enter(Kind::Message, out);
+                    self.add(&text, out);
+                }
+                Part::Call { id, name, .. } => self.enter(Kind::Call { id, name }, out),
+                Part::Arguments { text, .. } => self.add(&text, out),
+            }
+        }
     }
 }
 
@@ -280,22 +382,22 @@ impl Wire for Reply {
                 self.event(out, "response.in_progress", json!({"response": response}));
             }
             Said::Text { text, .. } if text.is_empty() => {}
-            Said::Text { channel, text, .. } => {
-                self.enter(channel, out);
-                let mut delta = json!({"delta": text});
-                if channel == Channel::Answer {
-                    delta["logprobs"] = json!([]);
-                }
-                if let Some(item) = self.items.last_mut() {
-                    item.text.push_str(&text);
-                    let kind = item.event_name("delta");
-                    self.content_event(out, &kind, delta);
-                }
+            Said::Text { channel: Channel::Reasoning, text, .. } => {
+                self.enter(Kind::Thoughts, out);
+                self.add(&text, out);
+            }
+            Said::Text { channel: Channel::Answer, text, .. } => {
+                let parts = self.calls.push(0, text);
+                self.parts(parts, out);
             }
             Said::Finished { reason, .. } => {
+                let parts = self.calls.finish(0);
+                self.parts(parts, out);
                 self.finished = Some(reason);
-                // There is always a message, be it empty.
-                self.enter(Channel::Answer, out);
+                if !self.calls.called(0) {
+                    // There is always a message then, be it empty.
+                    self.enter(Kind::Message, out);
+                }
                 self.leave(self.status(), out);
             }
             Said::Done(taken) => {

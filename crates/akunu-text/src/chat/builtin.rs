@@ -1,6 +1,6 @@
 //! Templates for models that come without one, by the name of their family.
 //!
-//! They know plain conversations. A conversation with tools needs the model's own template and is refused.
+//! They know plain conversations, and refuse tools: definitions must stand in the system prompt.
 
 /// The source of a built-in template.
 pub(super) fn source(name: &str) -> Option<String> {
@@ -18,6 +18,9 @@ pub(super) fn source(name: &str) -> Option<String> {
 
 /// The names of the built-in templates.
 pub const BUILTIN_NAMES: [&str; 6] = ["chatml", "llama2", "llama3", "gemma", "mistral", "phi3"];
+
+/// What they say when they are given tools.
+pub(super) const NO_TOOLS: &str = "this built-in template cannot describe tools to the model";
 
 /// What all of them begin with: `words(message)` is the text of a message, whatever shape its content has.
 const SHARED: &str = r#"

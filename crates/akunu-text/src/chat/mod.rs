@@ -48,6 +48,9 @@ const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_p
 /// Fields a message's reasoning may come under, the usual one first.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
+/// Stands behind a text that is to be continued while a template is rendered, in characters that no text has.
+const CONTINUED: &str = "\u{f8ff}\u{e0a7}\u{f8ff}";
+
 /// A chat template that was read and checked.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -66,6 +69,9 @@ pub struct RenderOptions<'a> {
     pub documents: Option<&'a [Json]>,
     /// Whether the prompt ends where the model's answer begins.
     pub add_generation_prompt: bool,
+    /// Whether the prompt ends where the last message's text does, for the model to go on with it. There is no generation
+    /// prompt then.
+    pub continue_last: bool,
     /// Further variables that templates look at, such as `enable_thinking`.
     pub extra: Option<&'a Map<String, Json>>,
     /// The token that begins a text, where the model has one.
@@ -88,6 +94,7 @@ impl Default for RenderOptions<'_> {
             tools: None,
             documents: None,
             add_generation_prompt: true,
+            continue_last: false,
             extra: None,
             bos_token: None,
             eos_token: None,
@@ -100,17 +107,22 @@ impl Default for RenderOptions<'_> {
 
 /// A rendered prompt.
 #[derive(Clone, Debug)]
-pub struct Prompt(Text);
+pub struct Prompt {
+    text: Text,
+    /// Bytes of the text that are the prompt's.
+    end: usize,
+}
 
 impl Prompt {
     /// The whole text.
     pub fn text(&self) -> &str {
-        self.0.as_str()
+        &self.text.as_str()[..self.end]
     }
 
     /// The text in stretches that are either the template's or somebody else's, ready to be encoded.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
-        self.0.runs().map(|(text, origin)| Segment { text, trusted: origin == Origin::Template })
+        let stretches = self.text.runs_in(0..self.end);
+        stretches.map(|(text, origin)| Segment { text, trusted: origin == Origin::Template })
     }
 }
 
@@ -139,7 +151,12 @@ impl ChatTemplate {
 
     /// Renders a conversation.
     pub fn render(&self, options: &RenderOptions<'_>) -> Result<Prompt, TemplateError> {
-        let messages = options.messages.iter().map(message_json).collect::<Result<Vec<_>, _>>()?;
+        let mut messages = options.messages.iter().map(message_json).collect::<Result<Vec<_>, _>>()?;
+        if options.continue_last {
+            let text = messages.last_mut().and_then(|message| message.get_mut("content"));
+            let Some(Json::String(text)) = text else { return Err(cannot_continue("is not text")) };
+            text.push_str(CONTINUED);
+        }
         let tools = options.tools.map_or(Json::Null, |tools| Json::Array(tools.to_vec()));
         let documents = options.documents.map_or(Json::Null, |documents| Json::Array(documents.to_vec()));
         let mut inputs = Vec::new();
@@ -159,9 +176,21 @@ impl ChatTemplate {
         inputs.push(("messages", Input::Messages(&messages)));
         inputs.push(("tools", Input::Content(&tools)));
         inputs.push(("documents", Input::Content(&documents)));
-        inputs.push(("add_generation_prompt", Input::Flag(options.add_generation_prompt)));
-        self.template.render(&inputs, options.now, options.limits).map(Prompt)
+        let generation_prompt = options.add_generation_prompt && !options.continue_last;
+        inputs.push(("add_generation_prompt", Input::Flag(generation_prompt)));
+        let text = self.template.render(&inputs, options.now, options.limits)?;
+        let end = if options.continue_last {
+            text.as_str().rfind(CONTINUED).ok_or_else(|| cannot_continue("is not in the prompt as it is"))?
+        } else {
+            text.as_str().len()
+        };
+        Ok(Prompt { text, end })
     }
+}
+
+fn cannot_continue(why: &str) -> TemplateError {
+    let message = format!("the last message cannot be continued: its text {why}");
+    TemplateError { kind: ErrorKind::Render, message, line: None }
 }
 
 /// A message as templates see it: its reasoning, whatever field it came in, is under the two names they read.

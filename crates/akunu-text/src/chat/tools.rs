@@ -4,7 +4,7 @@
 //! ```
 //! use akunu_text::chat::{CallParser, Said, ToolSyntax};
 //!
-//! let syntax = ToolSyntax::of_template("{{ tools }} <tool_call></tool_call>").unwrap();
+//! let syntax = ToolSyntax::of_template("{{ tools }} <tool_call>\n{{ call }}\n</tool_call>").unwrap();
 //! let mut parser = CallParser::new(syntax);
 //! let mut said = Vec::new();
 //! for piece in ["Let me see.\n<tool_", "call>\n{\"name\": \"sum\", \"arg", "uments\": {\"of\": [1, 2]}}\n</tool_call>"] {
@@ -87,7 +87,7 @@ impl ToolSyntax {
     /// The syntax of models with this chat template; `None` for one that has tools in a form that is not known here.
     pub fn of_template(source: &str) -> Option<&'static ToolSyntax> {
         let has = |text: &str| source.contains(text);
-        if !has("tools") {
+        if !has("tools") || has(super::builtin::NO_TOOLS) {
             return Some(ToolSyntax::GENERIC);
         }
         // Those have calls in XML or in words of their own.
@@ -97,10 +97,11 @@ impl ToolSyntax {
         if has("[TOOL_CALLS]") {
             return Some(if has("[ARGS]") { &MISTRAL_ARGS } else { &MISTRAL });
         }
-        if has("<tool_call>") {
+        // The line feed is itself, or as Jinja writes it.
+        if has("<tool_call>\n") || has("<tool_call>\\n{") {
             return Some(&HERMES);
         }
-        has("\"parameters\": ").then_some(&LLAMA_3)
+        has("{\"name\": function name, \"parameters\": ").then_some(&LLAMA_3)
     }
 
     /// Whether the template itself tells the model of its tools.
@@ -399,13 +400,18 @@ mod tests {
 
     #[test]
     fn templates_show_their_syntax() {
-        let name = |source| ToolSyntax::of_template(source).map(|syntax| syntax.name);
+        let name = |source: &str| ToolSyntax::of_template(source).map(|syntax| syntax.name);
         assert_eq!(name("{{ messages }}"), Some("json"));
-        assert_eq!(name("{{ tools }} <tool_call>"), Some("hermes"));
+        assert_eq!(name("{{ tools }} <tool_call>\n"), Some("hermes"));
+        assert_eq!(name("{{ tools }} '<tool_call>\\n{'"), Some("hermes"));
+        assert_eq!(name("{{ tools }} '<tool_call>' ~ xml"), None);
         assert_eq!(name("{{ tools }} <tool_call><function=x>"), None);
         assert_eq!(name("{{ tools }} [TOOL_CALLS]"), Some("mistral"));
         assert_eq!(name("{{ tools }} [TOOL_CALLS] [ARGS]"), Some("mistral-args"));
-        assert_eq!(name("{{ tools }} {\"name\": f, \"parameters\": {}}"), Some("llama3"));
+        let told = "{{ tools }} in the format {\"name\": function name, \"parameters\": dictionary}";
+        assert_eq!(name(told), Some("llama3"));
+        assert_eq!(name("{{ tools }} {\"name\": f, \"parameters\": {}}"), None);
+        assert_eq!(name(&crate::chat::builtin::source("chatml").unwrap()), Some("json"));
         assert_eq!(name("{{ tools }} <|tool_call>call:"), None);
     }
 

@@ -6,3 +6,4 @@ mod injection;
 mod oracle;
 mod test_data;
 mod tokens;
+mod tools;

@@ -90,7 +90,7 @@ impl Text {
     }
 
     /// The stretches within a range of bytes.
-    fn runs_in(&self, range: Range<usize>) -> impl Iterator<Item = (&str, Origin)> {
+    pub(crate) fn runs_in(&self, range: Range<usize>) -> impl Iterator<Item = (&str, Origin)> {
         let single;
         let runs: &[Run] = match &self.origins {
             Origins::One(origin) => {

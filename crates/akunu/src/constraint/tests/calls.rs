@@ -37,7 +37,7 @@ fn accepts(tested: &Tested, constraint: &Constraint, text: &str) -> bool {
     matcher.may_end().unwrap()
 }
 
-const HERMES: &str = "tools <tool_call>";
+const HERMES: &str = "tools <tool_call>\n";
 const CALL: &str = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"of\": [1, 2]}}\n</tool_call>";
 
 #[test]

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use akunu_program::program::{CacheLayer, Domain, GroupId, KvGroup, Program};
-use akunu_program::select::{Mask, Sampling, Scratch as SelectScratch, select};
+use akunu_program::program::{CacheLayer, Domain, FRAMES_PER_TOKEN, GroupId, KvGroup, Mask, Program};
+use akunu_program::select::{Mask as Allowed, Sampling, Scratch as SelectScratch, select};
 use akunu_program::slots::{Row, Slots};
 use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
 
@@ -69,6 +69,7 @@ pub(crate) struct Machine {
 pub(crate) struct Places {
     pub(crate) buffers: Vec<crate::plan::Buffer>,
     logits: BufferId,
+    input: Option<BufferId>,
 }
 
 /// Room for one worker's attention.
@@ -96,16 +97,51 @@ pub(crate) struct State {
     together: usize,
     /// Whether products take prompt rows in tiles.
     tiled: bool,
-    /// The blocks of [`amx::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
-    pub(crate) prompt_blocks: Vec<u32>,
-    /// All other rows.
-    pub(crate) plain_rows: Vec<Range<usize>>,
+    /// How products take the rows of tokens.
+    rows_in_tiles: InTiles,
+    /// How they take frames; empty where there are none.
+    frames_in_tiles: InTiles,
+    /// Whether there are frames.
+    frames: bool,
     /// Whether every worker does all row steps on its own copies.
     pub(crate) redundant: bool,
     /// Whether attention writes the keys and values of the rows itself.
     pub(crate) writes_late: bool,
     select: SelectScratch,
     error: Option<Error>,
+}
+
+/// Which rows products take in tiles.
+#[derive(Default)]
+pub(crate) struct InTiles {
+    /// The blocks of [`amx::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
+    pub(crate) blocks: Vec<u32>,
+    /// All other rows.
+    pub(crate) plain: Vec<Range<usize>>,
+}
+
+impl InTiles {
+    fn with_capacity(rows: usize) -> InTiles {
+        InTiles { blocks: Vec::with_capacity(rows), plain: Vec::with_capacity(rows) }
+    }
+
+    /// Sorts rows by whether they are taken in tiles.
+    fn sort(&mut self, rows: impl Iterator<Item = bool>) {
+        self.blocks.clear();
+        self.plain.clear();
+        for (i, tiled) in rows.enumerate() {
+            let block = (i / amx::TILE_ROWS) as u32;
+            if tiled {
+                if self.blocks.last() != Some(&block) {
+                    self.blocks.push(block);
+                }
+            } else if let Some(rows) = self.plain.last_mut().filter(|rows| rows.end == i) {
+                rows.end += 1;
+            } else {
+                self.plain.push(i..i + 1);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -128,21 +164,28 @@ impl CpuExecutable {
             return Err(Error::Batch("the KV store was made for other groups".into()));
         }
         let workers = pool.size();
-        let Lowered { steps, mut plan, logits } = lower(program, &weights, isa, workers)?;
+        let Lowered { steps, mut plan, logits, input } = lower(program, &weights, isa, workers)?;
         let arena = Shared::new(plan.place(limits.rows as usize, limits.outputs as usize, workers));
         let attentions: Vec<&Attention> = steps
             .iter()
             .filter_map(|s| if let Step::Attend { attention, .. } = s { Some(attention) } else { None })
             .collect();
         let largest = |f: &dyn Fn(&Attention) -> usize| attentions.iter().map(|a| f(a)).max().unwrap_or(0);
-        let parts = limits.context as usize / PART + 2;
+        let stored = |a: &Attention| if let Mask::Stored(count) = a.mask { count as usize } else { 0 };
+        let parts = largest(&stored).max(limits.context as usize) / PART + 2;
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
         let tiled = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
         let together = if tiled { (amx::QUERIES_TOGETHER / sharing).max(1) } else { ROWS_TOGETHER };
+        let weighed = steps.iter().map(|step| match step {
+            Step::Weights(step) => step.heads.iter().map(|head| padded(head.head_dim)).max().unwrap_or(0),
+            _ => 0,
+        });
+        let queries =
+            largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim)).max(weighed.max().unwrap_or(0));
         let scratch = || Scratch {
-            queries: Shared::new(4 * largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim))),
+            queries: Shared::new(4 * queries),
             states: Shared::new(4 * largest(&|a| state(a) * parts.max(ROWS_TOGETHER))),
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(amx::Scratch::new),
@@ -151,7 +194,8 @@ impl CpuExecutable {
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
-        let slots = Slots::new(limits, &program.groups, &kv.blocks(), program.token_count());
+        let slots = Slots::new(limits, program, &kv.blocks());
+        let frames = input.is_some();
         let layer_ropes = |(group, shape): (usize, &KvGroup)| {
             let layer = |layer| CacheLayer { group: GroupId(group as u32), layer };
             (0..shape.layers).map(|l| program.rope_of(layer(l)).map(|rope| rope.0 as usize)).collect()
@@ -159,7 +203,7 @@ impl CpuExecutable {
         let machine = Machine {
             isa,
             kv,
-            lowered: Places { buffers: plan.buffers, logits },
+            lowered: Places { buffers: plan.buffers, logits, input },
             arena,
             parts: Shared::new(4 * FEW_ROWS.min(rows) * parts_row),
             parts_row,
@@ -174,8 +218,9 @@ impl CpuExecutable {
                 blocks: Vec::with_capacity(rows),
                 together,
                 tiled,
-                prompt_blocks: Vec::with_capacity(rows),
-                plain_rows: Vec::with_capacity(rows),
+                rows_in_tiles: InTiles::with_capacity(rows),
+                frames_in_tiles: InTiles::with_capacity(if frames { FRAMES_PER_TOKEN * rows } else { 0 }),
+                frames,
                 redundant: false,
                 writes_late: false,
                 select: SelectScratch::new(vocabulary, limits.context as usize),
@@ -217,6 +262,7 @@ impl Machine {
         match domain {
             Domain::Tokens => state.rows.len(),
             Domain::Outputs => state.outputs.len(),
+            Domain::Frames => FRAMES_PER_TOKEN * state.rows.len(),
         }
     }
 
@@ -259,6 +305,11 @@ impl Executable for CpuExecutable {
             }
         }
         state.begin(batch);
+        if let Some(input) = machine.lowered.input {
+            let offset = machine.lowered.buffers[input.0].offset;
+            // SAFETY: no worker runs.
+            unsafe { machine.arena.get_mut(offset, batch.inputs.len()) }.copy_from_slice(batch.inputs);
+        }
         if matches!(work, Work::Chain(_) | Work::Step) {
             out.tokens.resize(turns as usize * batch.outputs.len(), 0);
         }
@@ -298,6 +349,11 @@ impl Executable for CpuExecutable {
 }
 
 impl State {
+    /// How products take the rows of a domain in which some may be in tiles.
+    pub(crate) fn in_tiles(&self, domain: Domain) -> &InTiles {
+        if domain == Domain::Frames { &self.frames_in_tiles } else { &self.rows_in_tiles }
+    }
+
     /// Decides how the workers go about this batch.
     fn begin(&mut self, batch: &Batch<'_>) {
         self.outputs.clear();
@@ -315,21 +371,13 @@ impl State {
                 first += rows;
             }
         }
-        self.prompt_blocks.clear();
-        self.plain_rows.clear();
-        for (i, row) in self.rows.iter().enumerate() {
-            if self.tiled && row.phase == Phase::Prompt {
-                let block = (i / amx::TILE_ROWS) as u32;
-                if self.prompt_blocks.last() != Some(&block) {
-                    self.prompt_blocks.push(block);
-                }
-            } else if let Some(rows) = self.plain_rows.last_mut().filter(|rows| rows.end == i) {
-                rows.end += 1;
-            } else {
-                self.plain_rows.push(i..i + 1);
-            }
+        let tiled = |row: &Row| self.tiled && row.phase == Phase::Prompt;
+        self.rows_in_tiles.sort(self.rows.iter().map(tiled));
+        if self.frames {
+            let frames = self.rows.iter().flat_map(|row| [tiled(row); FRAMES_PER_TOKEN]);
+            self.frames_in_tiles.sort(frames);
         }
-        self.redundant = self.rows.len() <= FEW_ROWS && self.prompt_blocks.is_empty();
+        self.redundant = self.rows.len() <= FEW_ROWS && self.rows_in_tiles.blocks.is_empty() && !self.frames;
         // A row that nobody else in the batch can see may be written by whoever attends to its position.
         let decode = |s: &akunu_program::Span| s.rows == 1 && s.phase == Phase::Decode;
         let apart = |i: usize| batch.spans[..i].iter().all(|s| s.slot != batch.spans[i].slot);
@@ -351,7 +399,7 @@ struct Walk<'a> {
     work: Work,
     turns: u32,
     /// `[output]`, or empty.
-    masks: &'a [Option<Mask<'a>>],
+    masks: &'a [Option<Allowed<'a>>],
 }
 
 /// A worker's place in the walk.
@@ -399,7 +447,7 @@ impl Walk<'_> {
         let mut pending = false;
         for (index, step) in self.steps.iter().enumerate() {
             let wide = step.is_wide();
-            let crosses = matches!(step, Step::Gather { .. });
+            let crosses = matches!(step, Step::Gather { .. } | Step::Unfold { .. });
             if pending && (wide || crosses) {
                 self.barrier(place)?;
                 pending = false;
@@ -408,7 +456,11 @@ impl Walk<'_> {
             if wide {
                 self.barrier(place)?;
             } else {
-                let writes_cache = matches!(step, Step::Rotate(_)) && !state.writes_late;
+                let writes_cache = match step {
+                    Step::Rotate(_) => !state.writes_late,
+                    Step::Store(_) => true,
+                    _ => false,
+                };
                 pending |= !state.redundant || writes_cache;
             }
             clock.lap(index, || self.machine.cost(step, state));
@@ -449,13 +501,13 @@ impl Walk<'_> {
 }
 
 /// Whether a row just takes the largest logit.
-fn is_plain(sampling: &Sampling, mask: Option<Mask<'_>>) -> bool {
+fn is_plain(sampling: &Sampling, mask: Option<Allowed<'_>>) -> bool {
     mask.is_none() && sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.penalizes()
 }
 
 impl Machine {
     /// The largest logit of this worker's share of every output.
-    fn find_best(&self, state: &State, masks: &[Option<Mask<'_>>], worker: usize, workers: usize) {
+    fn find_best(&self, state: &State, masks: &[Option<Allowed<'_>>], worker: usize, workers: usize) {
         let vectors = self.vocabulary.div_ceil(LANES);
         let from = vectors * worker / workers * LANES;
         let to = (vectors * (worker + 1) / workers * LANES).min(self.vocabulary);
@@ -482,7 +534,7 @@ impl Machine {
     fn choose(
         &self,
         state: &mut State,
-        masks: &[Option<Mask<'_>>],
+        masks: &[Option<Allowed<'_>>],
         workers: usize,
         tokens: &mut [u32],
     ) -> Result<()> {

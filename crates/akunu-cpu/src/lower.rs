@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use akunu_program::program::{Domain, Expert, Op, Part, Program, Slice, ValueId};
+use akunu_program::program::{
+    CacheLayer, Domain, Expert, Head, KvGroup, Mask, Op, Part, Program, Slice, ValueId,
+};
 use akunu_program::{Error, Result};
 
 use crate::Isa;
@@ -13,7 +15,10 @@ use crate::kernels::product::{Group, product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
-use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then, Tiled};
+use crate::step::{
+    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, Tiled, WeightsHead,
+    WeightsStep,
+};
 use crate::weights::CpuWeights;
 
 /// A lowered program.
@@ -21,6 +26,8 @@ pub(crate) struct Lowered {
     pub(crate) steps: Vec<Step>,
     pub(crate) plan: Plan,
     pub(crate) logits: BufferId,
+    /// Where the numbers of a batch go, if it has any.
+    pub(crate) input: Option<BufferId>,
 }
 
 /// Lowers a program for a number of workers.
@@ -41,13 +48,17 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
         quantized: HashMap::new(),
         split: HashMap::new(),
     };
+    // It is written before the first step.
+    let mut inputs =
+        program.body.iter().filter_map(|op| if let Op::Input { out } = op { Some(*out) } else { None });
+    let input = inputs.next().map(|out| lowering.value(out, false));
     let mut at = 0;
     while let Some(op) = program.body.get(at) {
         at += lowering.op(op, &program.body[at + 1..])?;
     }
     let logits = lowering.read(program.logits)?;
     lowering.plan.keep(logits);
-    Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits })
+    Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits, input })
 }
 
 struct Lowering<'a> {
@@ -66,6 +77,18 @@ struct Lowering<'a> {
     split: HashMap<ValueId, BufferId>,
 }
 
+/// [`Op::Attend`], with queries that are ready.
+#[derive(Clone, Copy)]
+struct Attend {
+    q: BufferId,
+    q_width: usize,
+    mask: Mask,
+    cache: CacheLayer,
+    scale: f32,
+    cap: Option<f32>,
+    out: ValueId,
+}
+
 /// A value as integers.
 #[derive(Clone, Copy)]
 struct Quantized {
@@ -78,6 +101,18 @@ impl Lowering<'_> {
     /// Lowers one operation, with the one after it where the two go together; returns how many were taken.
     fn op(&mut self, op: &Op, rest: &[Op]) -> Result<usize> {
         match *op {
+            Op::Input { .. } => {}
+            Op::Unfold { x, out } => {
+                let x = self.read(x)?;
+                let out = self.row_value(out);
+                self.steps.push(Step::Unfold { x, out });
+            }
+            Op::Store { k, v, cache } => {
+                let (k, v) = (self.read(k)?, self.read(v)?);
+                let &KvGroup { head_dim, kv_heads, .. } = &self.program.groups[cache.group.0 as usize];
+                self.steps.push(Step::Store(Stored { k, v, cache, head_dim, kv_heads }));
+            }
+            Op::Weights { ref heads, positions, out } => self.weights(heads, positions, out)?,
             Op::Embed { table, by, scale, out } => {
                 let out = self.row_value(out);
                 self.steps.push(Step::Embed { table, by, scale, out });
@@ -122,6 +157,11 @@ impl Lowering<'_> {
             }
             Op::Linear { x, ref parts } => return self.linear(x, parts, rest),
             Op::RopeKv { .. } => return self.attention(op, rest.first()),
+            Op::Attend { q, mask: mask @ Mask::Stored(_), cache, scale, cap, out } => {
+                let q_width = self.program.value(q).width;
+                let q = self.read(q)?;
+                self.attend(Attend { q, q_width, mask, cache, scale, cap, out }, None);
+            }
             Op::Attend { .. } => return Err(unsupported("attention without its own keys and values")),
             Op::Experts { x, routes, ref experts, activation, out } => {
                 self.experts(x, routes, experts, activation, out)?;
@@ -180,7 +220,7 @@ impl Lowering<'_> {
     /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them.
     fn tiles(&mut self, x: ValueId) -> Result<Option<BufferId>> {
         let value = self.program.value(x);
-        if self.isa != Isa::Amx || value.domain != Domain::Tokens {
+        if self.isa != Isa::Amx || value.domain == Domain::Outputs {
             return Ok(None);
         }
         let floats = self.read(x)?;
@@ -285,23 +325,41 @@ impl Lowering<'_> {
         if asked != rotated || read != cache || self.uses[rotated.0 as usize] != 1 {
             return Err(unsupported("attention to another layer's keys and values"));
         }
-        let group = &self.program.groups[cache.group.0 as usize];
-        let (head_dim, kv_heads, window) = (group.head_dim, group.kv_heads, group.window);
+        let &KvGroup { head_dim, kv_heads, .. } = &self.program.groups[cache.group.0 as usize];
         let (q_width, k_width) = (self.program.value(q).width, self.program.value(k).width);
         let (q, k, v) = (self.read(q)?, self.read(k)?, self.read(v)?);
         let q_out = self.row_value(rotated);
         let k_out = self.plan.add(Domain::Tokens, k_width * size_of::<f32>(), true);
         let rope = rope.map(|r| r.0 as usize);
-        let rotation = Rotation { q, k, v, rope, cache, q_out, k_out, head_dim, kv_heads };
-        self.steps.push(Step::Rotate(rotation));
+        let stored = Stored { k: k_out, v, cache, head_dim, kv_heads };
+        self.steps.push(Step::Rotate(Rotation { q, k, rope, q_out, stored }));
+        self.attend(Attend { q: q_out, q_width, mask, cache, scale, cap, out }, Some(stored));
+        Ok(2)
+    }
+
+    /// Attention with queries that are ready, which may have to write the rows' own keys and values.
+    fn attend(&mut self, op: Attend, stored: Option<Stored>) {
+        let Attend { q, q_width, mask, cache, scale, cap, out } = op;
+        let &KvGroup { head_dim, kv_heads, window, .. } = &self.program.groups[cache.group.0 as usize];
         let sharing = q_width / head_dim / kv_heads;
         let out = self.value(out, true);
-        let attention =
-            Attention { q: q_out, cache, scale, cap, out, kv_heads, sharing, head_dim, mask, window };
-        self.wide(Step::Attend { attention, rotation });
+        let attention = Attention { q, cache, scale, cap, out, kv_heads, sharing, head_dim, mask, window };
+        self.wide(Step::Attend { attention, stored });
         self.plan.read(out);
         self.steps.push(Step::Merge { attention });
-        Ok(2)
+    }
+
+    fn weights(&mut self, heads: &[Head], positions: u32, out: ValueId) -> Result<()> {
+        let mut lowered = Vec::with_capacity(heads.len());
+        for &Head { q, cache, head, scale } in heads {
+            let &KvGroup { head_dim, kv_heads, .. } = &self.program.groups[cache.group.0 as usize];
+            let kv_head = head / (self.program.value(q).width / head_dim / kv_heads);
+            let q = self.read(q)?;
+            lowered.push(WeightsHead { q, cache, scale, first: head * head_dim, head_dim, kv_head });
+        }
+        let out = self.value(out, false);
+        self.wide(Step::Weights(WeightsStep { heads: lowered, positions: positions as usize, out }));
+        Ok(())
     }
 
     fn experts(

@@ -3,7 +3,7 @@
 //! Time is counted in *epochs*: the stretches between the barriers that every run has (after each matrix product and each
 //! attention). Inside an epoch workers are not in step, so memory read in one epoch may be used again from the next on.
 
-use akunu_program::program::Domain;
+use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
 
 use crate::memory::ALIGN;
 
@@ -82,6 +82,7 @@ impl Plan {
             let rows = match buffer.domain {
                 Domain::Tokens => rows,
                 Domain::Outputs => outputs,
+                Domain::Frames => FRAMES_PER_TOKEN * rows,
             };
             let rows = if buffer.private { rows.max(workers * FEW_ROWS) } else { rows };
             let rows = rows.next_multiple_of(buffer.multiple);

@@ -12,6 +12,10 @@ use crate::kernels::product::ProductFn;
 use crate::plan::BufferId;
 
 pub(crate) enum Step {
+    /// Row step from frames to frames or tokens: a frame beside its neighbours.
+    Unfold { x: BufferId, out: BufferId },
+    /// Row step: writes keys and values to the cache.
+    Store(Stored),
     /// Row step: `out = scale · table[index]`.
     Embed { table: Slice, by: Index, scale: f32, out: BufferId },
     /// Row step.
@@ -39,7 +43,13 @@ pub(crate) enum Step {
     /// Wide step: products of the same rows with several matrices.
     Linear { parts: Vec<LinearPart>, then: Then },
     /// Wide step.
-    Attend { attention: Attention, rotation: Rotation },
+    Attend {
+        attention: Attention,
+        /// The rows' own keys and values, where they have any.
+        stored: Option<Stored>,
+    },
+    /// Wide step: how much rows attend to stored positions.
+    Weights(WeightsStep),
     /// Wide step: `inner = activation(gate x) · up x` of each chosen expert.
     ExpertsUp(ExpertsUp),
     /// Wide step: `out = Σ weight · down(inner)`.
@@ -91,13 +101,20 @@ pub(crate) enum Then {
 pub(crate) struct Rotation {
     pub(crate) q: BufferId,
     pub(crate) k: BufferId,
-    pub(crate) v: BufferId,
     /// Index into the executable's rope tables.
     pub(crate) rope: Option<usize>,
-    pub(crate) cache: CacheLayer,
     /// Rotated.
     pub(crate) q_out: BufferId,
-    pub(crate) k_out: BufferId,
+    /// The rotated keys, the values, and where they go.
+    pub(crate) stored: Stored,
+}
+
+/// Keys and values of rows, and where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) k: BufferId,
+    pub(crate) v: BufferId,
+    pub(crate) cache: CacheLayer,
     pub(crate) head_dim: usize,
     pub(crate) kv_heads: usize,
 }
@@ -116,6 +133,24 @@ pub(crate) struct Attention {
     pub(crate) mask: Mask,
     /// Positions a row sees, its own included.
     pub(crate) window: Option<usize>,
+}
+
+pub(crate) struct WeightsStep {
+    pub(crate) heads: Vec<WeightsHead>,
+    /// Stored positions.
+    pub(crate) positions: usize,
+    /// `[head][position]`.
+    pub(crate) out: BufferId,
+}
+
+pub(crate) struct WeightsHead {
+    pub(crate) q: BufferId,
+    pub(crate) cache: CacheLayer,
+    pub(crate) scale: f32,
+    /// The first column of its queries.
+    pub(crate) first: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) kv_head: usize,
 }
 
 pub(crate) struct ExpertsUp {
@@ -148,6 +183,13 @@ pub(crate) struct ExpertsDown {
 impl Step {
     /// Whether the workers share out columns and meet afterwards.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(self, Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_))
+        matches!(
+            self,
+            Step::Linear { .. }
+                | Step::Attend { .. }
+                | Step::Weights(_)
+                | Step::ExpertsUp(_)
+                | Step::ExpertsDown(_)
+        )
     }
 }

@@ -53,6 +53,9 @@ impl<'a> Clock<'a> {
 impl Step {
     fn kind(&self) -> &'static str {
         match self {
+            Step::Unfold { .. } => "unfold",
+            Step::Store(_) => "store",
+            Step::Weights(_) => "weights",
             Step::Embed { .. } => "embed",
             Step::Norm { .. } => "norm",
             Step::Add { .. } => "add",
@@ -112,6 +115,11 @@ impl Machine {
                     let Cost { operations, .. } = Cost::attention(seen, heads, attention.head_dim, 0);
                     Cost { bytes: (to - from) * bytes, operations }
                 }))
+            }
+            Step::Weights(step) => {
+                let rows = state.rows.len() * step.positions;
+                let dims: usize = step.heads.iter().map(|head| head.head_dim).sum();
+                Cost { bytes: 0, operations: 2 * rows * dims }
             }
             Step::ExpertsUp(step) => sum(step
                 .experts

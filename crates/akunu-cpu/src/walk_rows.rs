@@ -1,6 +1,8 @@
 //! The row steps.
 
 use akunu_program::Phase;
+use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
+use akunu_program::slots::Row;
 
 use crate::exec::{Machine, PART, State};
 use crate::kernels::amx;
@@ -11,8 +13,7 @@ use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::plan::BufferId;
-use crate::step::{Attention, Rotation, Step};
-use akunu_program::slots::Row;
+use crate::step::{Attention, Rotation, Step, Stored};
 
 /// A row step's view: one worker, one row.
 pub(crate) struct RowView<'a> {
@@ -52,6 +53,8 @@ impl<'a> RowView<'a> {
         let machine = self.machine;
         let isa = machine.isa;
         match step {
+            Step::Unfold { x, out } => self.unfold(*x, *out),
+            Step::Store(stored) => self.store(stored),
             Step::Embed { table, by, scale, out } => {
                 let out = self.write(*out);
                 if let Ok(matrix) = machine.weights.matrix(*table) {
@@ -85,13 +88,13 @@ impl<'a> RowView<'a> {
                 isa.run(Cap { x: out, scale: *scale, cap: *cap });
             }
             Step::Quantize { x, out, all } => {
-                if !all && self.is_tiled() {
+                if !all && self.is_tiled(*out) {
                     return;
                 }
                 isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
             }
             Step::Split { x, out } => {
-                if self.is_tiled() {
+                if self.is_tiled(*out) {
                     self.split(self.read(*x), *out);
                 }
             }
@@ -107,15 +110,46 @@ impl<'a> RowView<'a> {
                 let x: &[f32] = unsafe { machine.arena.get(offset, count) };
                 self.write(*out).copy_from_slice(x);
             }
-            Step::Linear { .. } | Step::Attend { .. } | Step::ExpertsUp(_) | Step::ExpertsDown(_) => {
-                unreachable!("wide steps are not done by rows")
-            }
+            Step::Linear { .. }
+            | Step::Attend { .. }
+            | Step::Weights(_)
+            | Step::ExpertsUp(_)
+            | Step::ExpertsDown(_) => unreachable!("wide steps are not done by rows"),
         }
     }
 
-    /// Whether products take the row in tiles.
-    fn is_tiled(&self) -> bool {
-        self.machine.isa == crate::Isa::Amx && self.state.rows[self.row].phase == Phase::Prompt
+    /// Whether products take the row of a buffer in tiles.
+    fn is_tiled(&self, id: BufferId) -> bool {
+        let row = match self.machine.lowered.buffers[id.0].domain {
+            Domain::Frames => self.row / FRAMES_PER_TOKEN,
+            Domain::Tokens | Domain::Outputs => self.row,
+        };
+        self.machine.isa == crate::Isa::Amx && self.state.rows[row].phase == Phase::Prompt
+    }
+
+    /// A frame beside its neighbours, column by column.
+    fn unfold(&self, x: BufferId, out: BufferId) {
+        let stride = match self.machine.lowered.buffers[out.0].domain {
+            Domain::Frames => 1,
+            Domain::Tokens | Domain::Outputs => FRAMES_PER_TOKEN,
+        };
+        let frame = self.row * stride;
+        let row = &self.state.rows[frame / FRAMES_PER_TOKEN];
+        let at = FRAMES_PER_TOKEN * row.position as usize + frame % FRAMES_PER_TOKEN;
+        let last = FRAMES_PER_TOKEN * row.end as usize - 1;
+        let taps = [(at > 0).then(|| frame - 1), Some(frame), (at < last).then(|| frame + 1)];
+        let out: &mut [f32] = self.write(out);
+        for (tap, frame) in taps.into_iter().enumerate() {
+            let places = out.iter_mut().skip(tap).step_by(3);
+            let Some(frame) = frame else {
+                places.for_each(|out| *out = 0.0);
+                continue;
+            };
+            let (offset, count) = self.place::<f32>(x, frame);
+            // SAFETY: frames are complete since the last barrier.
+            let x: &[f32] = unsafe { self.machine.arena.get(offset, count) };
+            places.zip(x).for_each(|(out, x)| *out = *x);
+        }
     }
 
     /// Writes the row's lines in the tiles of its block.
@@ -132,28 +166,35 @@ impl<'a> RowView<'a> {
     fn rotate(&self, r: &Rotation) {
         let row = self.state.rows[self.row];
         let isa = self.machine.isa;
-        for (from, to) in [(r.q, r.q_out), (r.k, r.k_out)] {
+        for (from, to) in [(r.q, r.q_out), (r.k, r.stored.k)] {
             let x = self.write::<f32>(to);
             x.copy_from_slice(self.read(from));
             if let Some(rope) = r.rope {
                 let rope = &self.machine.ropes[rope];
                 let (cos, sin) = rope.row(row.position as usize);
-                isa.run(Rotate { x, head_dim: r.head_dim, layout: rope.layout, cos, sin });
+                isa.run(Rotate { x, head_dim: r.stored.head_dim, layout: rope.layout, cos, sin });
             }
         }
+        if !self.state.writes_late {
+            self.store(&r.stored);
+        }
+    }
+
+    /// Writes the row's keys and values to the cache.
+    fn store(&self, stored: &Stored) {
         // In redundant runs every worker is here with this row: one of them writes.
-        let writer = !self.state.redundant || self.row % self.machine.scratch.len() == self.worker;
-        if !self.state.writes_late && writer {
-            (0..r.kv_heads).for_each(|head| self.remember(r, row, head));
+        if !self.state.redundant || self.row % self.machine.scratch.len() == self.worker {
+            let row = self.state.rows[self.row];
+            (0..stored.kv_heads).for_each(|head| self.remember(stored, row, head));
         }
     }
 
     /// Writes the key and value of one head to the cache.
-    pub(crate) fn remember(&self, r: &Rotation, row: Row, head: usize) {
+    pub(crate) fn remember(&self, r: &Stored, row: Row, head: usize) {
         let position = row.position as usize;
         let block = self.state.slots.block(row.slot, r.cache.group, position);
         let columns = head * r.head_dim..(head + 1) * r.head_dim;
-        for (from, order) in [(r.k_out, Order::Keys), (r.v, Order::Values)] {
+        for (from, order) in [(r.k, Order::Keys), (r.v, Order::Values)] {
             self.machine.isa.run(Remember {
                 x: &self.read::<f32>(from)[columns.clone()],
                 plane: self.machine.kv.plane(r.cache, block, head, order),

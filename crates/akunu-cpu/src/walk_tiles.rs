@@ -23,7 +23,9 @@ impl Machine {
         if parts.iter().any(|part| part.tiled.is_none()) {
             return false;
         }
-        if state.prompt_blocks.is_empty() {
+        let Some(first) = parts.first() else { return true };
+        let blocks = &state.in_tiles(self.lowered.buffers[first.out.0].domain).blocks;
+        if blocks.is_empty() {
             return true;
         }
         let product = |part: &'_ LinearPart| {
@@ -33,7 +35,7 @@ impl Machine {
             // SAFETY: prompt rows were split before the last barrier.
             let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
             let product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
-            Some(TileProduct { product, kernel: tiled.product, tiles, blocks: &state.prompt_blocks, scratch })
+            Some(TileProduct { product, kernel: tiled.product, tiles, blocks, scratch })
         };
         match (then, parts) {
             (&Then::Gate { activation, tiles: Some(out), .. }, [gate, up]) => {

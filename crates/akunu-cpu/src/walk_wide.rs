@@ -7,7 +7,7 @@ use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
-use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, clear, state_len};
+use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kv::{AnyTile, padded};
@@ -15,7 +15,7 @@ use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
-use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Then};
+use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, WeightsStep};
 use crate::walk_rows::RowView;
 
 impl Attention {
@@ -48,10 +48,15 @@ impl Machine {
     pub(crate) fn step(&self, step: &Step, state: &State, worker: usize, workers: usize) {
         match step {
             Step::Linear { parts, then } => self.linear(parts, then, state, worker),
-            Step::Attend { attention, rotation } => self.attend(attention, rotation, state, worker, workers),
+            Step::Attend { attention, stored } => {
+                self.attend(attention, stored.as_ref(), state, worker, workers);
+            }
+            Step::Weights(step) => self.weigh(step, state, worker, workers),
             Step::ExpertsUp(step) => self.experts_up(step, state, worker, workers),
             Step::ExpertsDown(step) => self.experts_down(step, state, worker, workers),
-            Step::Embed { out, .. }
+            Step::Unfold { out, .. }
+            | Step::Store(Stored { k: out, .. })
+            | Step::Embed { out, .. }
             | Step::Norm { out, .. }
             | Step::Add { out, .. }
             | Step::Gate { out, .. }
@@ -131,9 +136,10 @@ impl Machine {
         // Tiles first: blocks of them may have rows that are not prompts.
         let tiled = self.linear_tiles(parts, then, state, worker, count);
         let all = 0..count;
+        let domain = self.lowered.buffers[first.out.0].domain;
         for part in parts {
             let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
-            let plain = if tiled { &state.plain_rows } else { std::slice::from_ref(&all) };
+            let plain = if tiled { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
                 // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
                 let x = unsafe {
@@ -193,7 +199,7 @@ impl Machine {
         (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
     }
 
-    fn attend(&self, a: &Attention, rotation: &Rotation, state: &State, worker: usize, workers: usize) {
+    fn attend(&self, a: &Attention, stored: Option<&Stored>, state: &State, worker: usize, workers: usize) {
         let mut unit = 0;
         let mut mine = || {
             unit += 1;
@@ -217,8 +223,11 @@ impl Machine {
                             if !mine() {
                                 continue;
                             }
-                            if state.writes_late && part == (end - 1) / PART {
-                                RowView::new(self, state, worker, block.first).remember(rotation, row, head);
+                            if let Some(stored) = stored
+                                && state.writes_late
+                                && part == (end - 1) / PART
+                            {
+                                RowView::new(self, state, worker, block.first).remember(stored, row, head);
                             }
                             let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
                             // SAFETY: each part of each head is one worker's.
@@ -366,6 +375,43 @@ impl Machine {
             for (out, sum) in out.iter_mut().zip(&result[STATE_HEAD..]) {
                 *out = sum / result[1];
             }
+        }
+    }
+
+    /// How much rows attend to stored positions, in some heads.
+    fn weigh(&self, step: &WeightsStep, state: &State, worker: usize, workers: usize) {
+        let units = state
+            .rows
+            .iter()
+            .enumerate()
+            .flat_map(|(i, row)| step.heads.iter().enumerate().map(move |h| (i, row, h)));
+        for (i, row, (number, head)) in units.skip(worker).step_by(workers) {
+            let columns = number * step.positions..(number + 1) * step.positions;
+            let dim = padded(head.head_dim);
+            let buffer = &self.lowered.buffers[head.q.0];
+            let start =
+                self.start(state, head.q, worker) + i * buffer.row_bytes + head.first * size_of::<f32>();
+            // SAFETY: queries are complete since the last barrier or are this worker's own; the scratch is its own; each row
+            // and head is one worker's.
+            let (q, query, out): (&[f32], &mut [f32], _) = unsafe {
+                (
+                    self.arena.get(start, head.head_dim),
+                    self.scratch[worker].queries.get_mut(0, dim),
+                    self.cut(step.out, i, &columns),
+                )
+            };
+            query.fill(0.0);
+            query[..head.head_dim].copy_from_slice(q);
+            let scale = head.scale;
+            for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+                let number = state.slots.block(row.slot, head.cache.group, block * BLOCK);
+                // SAFETY: another program has written what is seen.
+                match unsafe { self.kv.tile(head.cache, number, head.kv_head) } {
+                    AnyTile::Half(tile) => self.isa.run(ScoreBlock { tile, dim, query, scale, out }),
+                    AnyTile::Byte(tile) => self.isa.run(ScoreBlock { tile, dim, query, scale, out }),
+                }
+            }
+            self.isa.run(Soften { x: out });
         }
     }
 

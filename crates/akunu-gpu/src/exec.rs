@@ -97,7 +97,7 @@ impl<H: Host> GpuExecutable<H> {
         }
         let greedy = vec![params::Sampling::new(&Sampling::GREEDY); slots];
         host.write(&memory.samplings, 0, bytemuck::cast_slice(&greedy))?;
-        let slots = Slots::new(limits, &program.groups, &memory.kv.blocks(), program.token_count());
+        let slots = Slots::new(limits, program, &memory.kv.blocks());
         let scratch = Scratch::new(program.value(program.logits).width, context);
         let (program, limits) = (program.clone(), *limits);
         Ok(GpuExecutable {

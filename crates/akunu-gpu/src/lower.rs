@@ -285,7 +285,13 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
         let next = program.body.get(at);
         let node = match *op {
             Op::Embed { table, by: Index::Token, scale, out } => Node::Embed { table, scale, out },
-            Op::Embed { .. } | Op::Attend { mask: Mask::Full, .. } | Op::Activate { .. } => {
+            Op::Input { .. }
+            | Op::Unfold { .. }
+            | Op::Store { .. }
+            | Op::Weights { .. }
+            | Op::Embed { .. }
+            | Op::Attend { mask: Mask::Full | Mask::Stored(_), .. }
+            | Op::Activate { .. } => {
                 return Err(Error::Unsupported {
                     what: "an encoder on a GPU".to_owned(),
                     supported: "models that write text; --backend cpu runs encoders".to_owned(),

@@ -114,7 +114,8 @@ pub(crate) fn commands(table: &Table<'_>, shape: &Shape) -> Result<Vec<Command>>
     for node in &table.lowered.nodes {
         let segments = match table.program.value(node.out()).domain {
             Domain::Tokens => &shape.tokens,
-            Domain::Outputs => &shape.outputs,
+            // Only sound has frames, and lowering refuses it.
+            Domain::Outputs | Domain::Frames => &shape.outputs,
         };
         for segment in segments {
             list.node(node, *segment)?;

@@ -119,8 +119,11 @@ pub struct Batch<'a> {
     pub shifts: &'a [KeyShift],
     /// The rows, span after span.
     pub spans: &'a [Span],
-    /// One token for each row of the spans.
+    /// One token for each row of the spans; none for programs that look nothing up by token.
     pub tokens: &'a [u32],
+    /// For programs that begin with [`Input`](crate::program::Op::Input): the frames of the spans, one behind the other,
+    /// [`FRAMES_PER_TOKEN`](crate::program::FRAMES_PER_TOKEN) for each row.
+    pub inputs: &'a [f32],
     /// Rows whose logits are wanted, ascending.
     pub outputs: &'a [u32],
     /// For every output row which tokens may follow it, or that all may; empty where all may everywhere. For

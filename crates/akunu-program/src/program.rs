@@ -5,7 +5,12 @@
 //! program depends on how many rows a run has: one-token decoding, prefill, verification of drafts and many users at
 //! once are the same program with different rows.
 
+use std::ops::Range;
+
 use crate::rope::RopeTable;
+
+/// Frames of sound to every token of a program that has [`Op::Input`]: Whisper's second convolution takes every other one.
+pub const FRAMES_PER_TOKEN: usize = 2;
 
 /// Index into [`Program::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +35,8 @@ pub enum Domain {
     Tokens,
     /// The tokens whose logits were asked for.
     Outputs,
+    /// Frames of sound, [`FRAMES_PER_TOKEN`] for every token.
+    Frames,
 }
 
 /// What one element of a value is.
@@ -115,6 +122,8 @@ pub enum Mask {
     Causal,
     /// Everything up to the end of its span. The span must be all of the sequence.
     Full,
+    /// So many positions from the first on, whatever its own: another program stored them.
+    Stored(u32),
 }
 
 /// One layer of a KV group: where keys and values of that layer live.
@@ -137,9 +146,35 @@ pub struct Expert {
     pub down: Slice,
 }
 
+/// One head of one attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    /// The rotated queries of all heads.
+    pub q: ValueId,
+    /// The keys.
+    pub cache: CacheLayer,
+    /// Which of the query heads.
+    pub head: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+}
+
 /// One operation. Shapes are those of the values it names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
+    /// The numbers given with the batch.
+    Input {
+        /// Frames × width.
+        out: ValueId,
+    },
+    /// Sets each row beside its two neighbours, so that a convolution of three taps is a product: `out[column · 3 + tap]` is
+    /// `x[row · stride + tap - 1][column]`, and zero before the first frame of a span and after its last one.
+    Unfold {
+        /// Frames × width.
+        x: ValueId,
+        /// Frames × 3 width with a stride of 1; Tokens × 3 width with a stride of [`FRAMES_PER_TOKEN`].
+        out: ValueId,
+    },
     /// `out = scale · table[index]`.
     Embed {
         /// `[vocabulary][hidden]`, or one row for each position.
@@ -188,6 +223,24 @@ pub enum Op {
         /// Where keys and values go.
         cache: CacheLayer,
         /// The rotated queries, shaped as `q`.
+        out: ValueId,
+    },
+    /// Writes keys and values to the cache, for another program to attend to.
+    Store {
+        /// Tokens × (`kv_heads` · `head_dim`).
+        k: ValueId,
+        /// Tokens × (`kv_heads` · `head_dim`).
+        v: ValueId,
+        /// Where they go.
+        cache: CacheLayer,
+    },
+    /// How much each row attends to each of so many stored positions, in some heads: `softmax(scale · q · k)`.
+    Weights {
+        /// The heads, each with as many query heads as its cache has key heads.
+        heads: Vec<Head>,
+        /// Stored positions.
+        positions: u32,
+        /// Tokens × (heads · positions).
         out: ValueId,
     },
     /// Attention of each row over its own sequence's cache, as far as the mask and the group's window let it see.
@@ -280,7 +333,10 @@ impl Op {
     /// Calls `f` with every value the operation reads.
     pub fn reads(&self, mut f: impl FnMut(ValueId)) {
         match self {
-            Op::Embed { .. } => {}
+            Op::Input { .. } | Op::Embed { .. } => {}
+            Op::Unfold { x, .. } => f(*x),
+            Op::Store { k, v, .. } => [*k, *v].into_iter().for_each(f),
+            Op::Weights { heads, .. } => heads.iter().for_each(|head| f(head.q)),
             Op::Norm { x, .. }
             | Op::Linear { x, .. }
             | Op::Activate { x, .. }
@@ -299,7 +355,11 @@ impl Op {
     pub fn writes(&self, mut f: impl FnMut(ValueId)) {
         match self {
             Op::Linear { parts, .. } => parts.iter().for_each(|p| f(p.out)),
-            Op::Embed { out, .. }
+            Op::Store { .. } => {}
+            Op::Input { out }
+            | Op::Unfold { out, .. }
+            | Op::Weights { out, .. }
+            | Op::Embed { out, .. }
             | Op::Norm { out, .. }
             | Op::RopeKv { out, .. }
             | Op::Attend { out, .. }
@@ -382,6 +442,32 @@ impl Program {
         })
     }
 
+    /// The width of the numbers that batches of this program give, if it takes any.
+    pub fn input_width(&self) -> Option<usize> {
+        self.body.iter().find_map(|op| match op {
+            Op::Input { out } => Some(self.value(*out).width),
+            _ => None,
+        })
+    }
+
+    /// What rows `start..end` need of a group: the positions that they write or see.
+    pub(crate) fn needs(&self, group: GroupId) -> Need {
+        let mut need = Need::default();
+        for op in &self.body {
+            match op {
+                Op::RopeKv { cache, .. } | Op::Store { cache, .. } if cache.group == group => need.own = true,
+                Op::Attend { cache, mask: Mask::Stored(count), .. } if cache.group == group => {
+                    need.stored = need.stored.max(*count as usize);
+                }
+                Op::Weights { heads, positions, .. } if heads.iter().any(|h| h.cache.group == group) => {
+                    need.stored = need.stored.max(*positions as usize);
+                }
+                _ => {}
+            }
+        }
+        need
+    }
+
     /// Tokens that can be fed: the rows of the table they are looked up in.
     pub fn token_count(&self) -> usize {
         let tables = self.body.iter().filter_map(|op| match op {
@@ -389,5 +475,30 @@ impl Program {
             _ => None,
         });
         tables.min().unwrap_or_else(|| self.value(self.logits).width)
+    }
+}
+
+/// What a program needs of a KV group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Whether rows have keys and values of their own in it.
+    own: bool,
+    /// Positions that were stored before.
+    stored: usize,
+}
+
+impl Need {
+    /// The positions that rows `start..end` write or see, in a group with that window.
+    pub(crate) fn positions(self, start: usize, end: usize, window: Option<usize>) -> Range<usize> {
+        if !self.own {
+            return 0..self.stored;
+        }
+        let begin = window.map_or(0, |window| (start + 1).saturating_sub(window));
+        begin..end.max(self.stored)
+    }
+
+    /// Entries of a block table for sequences of up to `context` positions.
+    pub(crate) fn entries(self, context: usize, block: usize) -> usize {
+        context.max(self.stored).div_ceil(block)
     }
 }

@@ -2,7 +2,7 @@
 //! backends that keep their slots on the host.
 
 use crate::backend::{BLOCK, Batch, BlockCopy, KeyShift, Limits, Phase, SlotEdit, SlotId, Work};
-use crate::program::{GroupId, Index, KvGroup, Mask};
+use crate::program::{FRAMES_PER_TOKEN, GroupId, Index, Mask, Need, Program};
 use crate::select::Sampling;
 use crate::{Error, Result};
 
@@ -30,6 +30,7 @@ impl Row {
         match mask {
             Mask::Causal => self.position + 1,
             Mask::Full => self.end,
+            Mask::Stored(count) => count,
         }
     }
 
@@ -65,32 +66,42 @@ pub struct Slots {
     slots: Vec<Slot>,
     limits: Limits,
     groups: Vec<Group>,
-    vocabulary: u32,
+    /// None where nothing is looked up by token.
+    vocabulary: Option<u32>,
+    /// Numbers that come with each row.
+    input: usize,
 }
 
 /// What must be known of a KV group.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     window: Option<usize>,
+    need: Need,
     /// Blocks its store has.
     blocks: u32,
 }
 
 impl Slots {
-    /// Empty slots over a store with `blocks[g]` blocks in group `g`. Tokens are numbered below `vocabulary`.
-    pub fn new(limits: &Limits, groups: &[KvGroup], blocks: &[u32], vocabulary: usize) -> Slots {
-        let entries = (limits.context as usize).div_ceil(BLOCK);
+    /// Empty slots of a program over a store with `blocks[g]` blocks in group `g`.
+    pub fn new(limits: &Limits, program: &Program, blocks: &[u32]) -> Slots {
+        let groups: Vec<Group> = (0..)
+            .map(GroupId)
+            .zip(program.groups.iter().zip(blocks))
+            .map(|(id, (group, &blocks))| Group { window: group.window, need: program.needs(id), blocks })
+            .collect();
+        let context = limits.context as usize;
         let slot = || Slot {
-            tokens: vec![0; limits.context as usize],
+            tokens: vec![0; context],
             sampling: Sampling::GREEDY,
-            tables: vec![vec![NO_BLOCK; entries]; groups.len()],
+            tables: groups.iter().map(|g| vec![NO_BLOCK; g.need.entries(context, BLOCK)]).collect(),
         };
-        let group = |(group, &blocks): (&KvGroup, &u32)| Group { window: group.window, blocks };
+        let input = program.input_width();
         Slots {
             slots: (0..limits.slots).map(|_| slot()).collect(),
             limits: *limits,
-            groups: groups.iter().zip(blocks).map(group).collect(),
-            vocabulary: vocabulary as u32,
+            groups,
+            vocabulary: input.is_none().then(|| program.token_count() as u32),
+            input: input.map_or(0, |width| FRAMES_PER_TOKEN * width),
         }
     }
 
@@ -136,9 +147,9 @@ impl Slots {
             }
             self.check_blocks(span.slot, span.start as usize, end as usize)?;
             for position in span.start..span.start + span.rows {
-                let token = batch.tokens[rows.len()];
-                if token >= self.vocabulary {
-                    return bad(format!("token {token} is not in the vocabulary of {}", self.vocabulary));
+                let token = batch.tokens.get(rows.len()).copied().unwrap_or(0);
+                if let Some(vocabulary) = self.vocabulary.filter(|&count| token >= count) {
+                    return bad(format!("token {token} is not in the vocabulary of {vocabulary}"));
                 }
                 let end = span.start + span.rows;
                 rows.push(Row { slot: span.slot, position, end, token, phase: span.phase });
@@ -152,8 +163,19 @@ impl Slots {
     fn check_sizes(&self, batch: &Batch<'_>, work: Work) -> Result<usize> {
         let limits = &self.limits;
         let total: usize = batch.spans.iter().map(|s| s.rows as usize).sum();
-        if total != batch.tokens.len() || total > limits.rows as usize {
+        let tokens = if self.vocabulary.is_some() { total } else { 0 };
+        if batch.tokens.len() != tokens || total > limits.rows as usize {
             return bad(format!("{total} rows, {} tokens, limit {}", batch.tokens.len(), limits.rows));
+        }
+        if batch.inputs.len() != total * self.input {
+            return bad(format!(
+                "{total} rows, {} numbers instead of {}",
+                batch.inputs.len(),
+                total * self.input
+            ));
+        }
+        if self.input > 0 && work != Work::Forward {
+            return bad(format!("{work:?} of rows that are no tokens"));
         }
         let ascending = batch.outputs.is_sorted_by(|a, b| a < b);
         if !ascending || batch.outputs.last().is_some_and(|&o| o as usize >= total) {
@@ -177,14 +199,14 @@ impl Slots {
         Ok(total)
     }
 
-    /// Whether every position that rows `start..end` see has a block.
+    /// Whether every position that rows `start..end` write or see has a block.
     fn check_blocks(&self, slot: SlotId, start: usize, end: usize) -> Result<()> {
         if start == end {
             return Ok(());
         }
         for (i, (table, group)) in self.slot(slot).tables.iter().zip(&self.groups).enumerate() {
-            let begin = group.window.map_or(0, |w| (start + 1).saturating_sub(w));
-            let seen = begin / BLOCK..(end - 1) / BLOCK + 1;
+            let needed = group.need.positions(start, end, group.window);
+            let seen = needed.start / BLOCK..needed.end.div_ceil(BLOCK);
             for (index, &block) in seen.clone().zip(&table[seen]) {
                 if block == NO_BLOCK {
                     let position = index * BLOCK;
@@ -238,13 +260,31 @@ fn bad<T>(problem: String) -> Result<T> {
 mod tests {
     use super::*;
     use crate::backend::Span;
+    use crate::program::{CacheLayer, Domain, Element, KvGroup, Op, Value, ValueId};
 
     const LIMITS: Limits = Limits { slots: 2, rows: 8, outputs: 2, context: 200 };
+
+    /// A program of one layer in each group, with 50 tokens.
+    fn program(groups: Vec<KvGroup>) -> Program {
+        let value = |domain, width| Value { domain, width, element: Element::Number };
+        let layer = |group: usize| {
+            let cache = CacheLayer { group: GroupId(group as u32), layer: 0 };
+            Op::RopeKv { q: ValueId(0), k: ValueId(0), v: ValueId(0), rope: None, cache, out: ValueId(0) }
+        };
+        Program {
+            values: vec![value(Domain::Tokens, 4), value(Domain::Outputs, 50)],
+            body: (0..groups.len()).map(layer).collect(),
+            logits: ValueId(1),
+            groups,
+            ropes: Vec::new(),
+            weights: Vec::new(),
+        }
+    }
 
     fn slots() -> Slots {
         let whole = KvGroup { layers: 1, kv_heads: 1, head_dim: 4, window: None };
         let window = KvGroup { window: Some(70), ..whole.clone() };
-        let mut slots = Slots::new(&LIMITS, &[whole, window], &[4, 2], 50);
+        let mut slots = Slots::new(&LIMITS, &program(vec![whole, window]), &[4, 2]);
         for (group, first, blocks) in [(0, 0, [3, 1]), (1, 1, [0, 1])] {
             let edit = SlotEdit::Blocks { slot: SlotId(1), group: GroupId(group), first, blocks: &blocks };
             slots.prepare(&Batch { edits: &[edit], ..Batch::default() }, Work::Forward, &mut vec![]).unwrap();
@@ -318,6 +358,47 @@ mod tests {
         let batch = Batch { edits: &[edit], spans: &[span(1, 0, 1)], tokens: &[50], ..Batch::default() };
         let error = slots.prepare(&batch, Work::Forward, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("token 50 is not in the vocabulary of 50"), "{error}");
+    }
+
+    #[test]
+    fn what_another_program_stored_must_be_there_whatever_the_position() {
+        let group = KvGroup { layers: 1, kv_heads: 1, head_dim: 4, window: None };
+        let mut program = program(vec![group.clone(), group.clone(), group]);
+        program.body.truncate(1);
+        let cache = CacheLayer { group: GroupId(1), layer: 0 };
+        let (q, out) = (ValueId(0), ValueId(0));
+        program.body.push(Op::Attend { q, mask: Mask::Stored(300), cache, scale: 1.0, cap: None, out });
+        let mut slots = Slots::new(&LIMITS, &program, &[1, 5, 0]);
+        let slot = SlotId(0);
+        let blocks = |group, blocks| SlotEdit::Blocks { slot, group: GroupId(group), first: 0, blocks };
+        let row = Batch { spans: &[span(0, 0, 1)], tokens: &[1], ..Batch::default() };
+        let mut run = |edits: &[SlotEdit<'_>]| {
+            slots.prepare(&Batch { edits, ..row }, Work::Forward, &mut vec![]).map_err(|e| e.to_string())
+        };
+        let error = run(&[blocks(0, &[0]), blocks(1, &[0, 1, 2, 3])]).unwrap_err();
+        assert!(error.contains("no block for position 256 in group 1"), "{error}");
+        // Nothing is needed of the third group, which this program does not touch.
+        assert_eq!(run(&[blocks(1, &[0, 1, 2, 3, 4])]), Ok(()));
+    }
+
+    #[test]
+    fn numbers_come_with_the_rows_of_programs_that_begin_with_them() {
+        let mut program = program(Vec::new());
+        program.values[0].domain = Domain::Frames;
+        program.body.push(Op::Input { out: ValueId(0) });
+        let mut slots = Slots::new(&LIMITS, &program, &[]);
+        let batch = Batch { spans: &[span(0, 0, 3)], ..Batch::default() };
+        let mut run = |batch: &Batch<'_>, work| {
+            slots.prepare(batch, work, &mut vec![]).map_err(|error| error.to_string())
+        };
+        assert_eq!(run(&Batch { inputs: &[0.0; 24], ..batch }, Work::Forward), Ok(()));
+        let error = |result: Result<(), String>| result.unwrap_err();
+        let short = error(run(&Batch { inputs: &[0.0; 20], ..batch }, Work::Forward));
+        assert!(short.contains("20 numbers instead of 24"), "{short}");
+        let tokens = error(run(&Batch { inputs: &[0.0; 24], tokens: &[1, 2, 3], ..batch }, Work::Forward));
+        assert!(tokens.contains("3 rows, 3 tokens"), "{tokens}");
+        let step = error(run(&Batch { inputs: &[0.0; 24], ..batch }, Work::Step));
+        assert!(step.contains("rows that are no tokens"), "{step}");
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod self_test;
 mod sequence;
 mod settings;
 mod speculate;
+pub mod speech;
 pub mod summary;
 mod text;
 mod transcript;

@@ -151,6 +151,7 @@ pub(crate) fn run(
         tokens: &tokens,
         outputs: &outputs,
         masks: &masks,
+        ..Batch::default()
     };
     let result = engine.executable.run(&batch, work, stop, out);
     drop(edits);

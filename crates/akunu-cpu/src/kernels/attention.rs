@@ -232,6 +232,51 @@ fn soften<S: Simd>(scores: &mut [f32; BLOCK], [begin, end]: [u8; 2], state: &mut
     }
 }
 
+/// The scaled scores of one query with the first keys of a block.
+pub(crate) struct ScoreBlock<'a, T> {
+    pub(crate) tile: T,
+    /// A multiple of the vector length.
+    pub(crate) dim: usize,
+    /// `[dim]`.
+    pub(crate) query: &'a [f32],
+    pub(crate) scale: f32,
+    /// As many as are wanted.
+    pub(crate) out: &'a mut [f32],
+}
+
+impl<T: Tile> Kernel for ScoreBlock<'_, T> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let ScoreBlock { tile, dim, query, scale, out } = self;
+        let block = AttendBlock { tile, dim, queries: query, visible: &[], scale, cap: None, state: &mut [] };
+        let [scores] = block.scores::<S, 1>(query);
+        out.copy_from_slice(&scores[..out.len()]);
+    }
+}
+
+/// Turns scores into weights that sum to 1.
+pub(crate) struct Soften<'a> {
+    pub(crate) x: &'a mut [f32],
+}
+
+impl Kernel for Soften<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let largest = self.x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut total = S::splat(0.0);
+        for part in self.x.chunks_mut(LANES) {
+            let mut scores = [f32::NEG_INFINITY; LANES];
+            scores[..part.len()].copy_from_slice(part);
+            let weights = S::exp(S::sub(S::load(&scores), S::splat(largest)));
+            total = S::add(total, weights);
+            S::store(weights, &mut scores);
+            part.copy_from_slice(&scores[..part.len()]);
+        }
+        let total = S::sum(total);
+        self.x.iter_mut().for_each(|x| *x /= total);
+    }
+}
+
 /// Joins the states of one query over consecutive parts of its context, in order, and divides by the total weight.
 pub(crate) struct Merge<'a> {
     /// `[part]`, each `stride` long and beginning with the query's state.

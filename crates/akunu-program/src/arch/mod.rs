@@ -3,13 +3,17 @@
 //! Facts come from the tensors where they can (a tied output is an output matrix that is absent), from the file's
 //! metadata next, and from the family last. An unknown family is an error, never a guess.
 
+mod alignment;
 mod config;
 mod facts;
 mod families;
 mod names;
+mod speech;
 
+pub use alignment::AlignmentHead;
 pub use names::Names;
 pub(crate) use names::expert_rows;
+pub use speech::{SpeechArchitecture, SpeechTensors};
 
 use akunu_format::ModelFile;
 

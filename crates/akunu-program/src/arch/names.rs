@@ -92,6 +92,91 @@ const NOMIC: Wording = Wording {
     ],
 };
 
+/// The layers of Whisper's encoder and decoder in OpenAI's words.
+const WHISPER_LAYER: [(&str, &str); 13] = [
+    ("attn_norm", "attn_ln"),
+    ("attn_q", "attn.query"),
+    ("attn_k", "attn.key"),
+    ("attn_v", "attn.value"),
+    ("attn_output", "attn.out"),
+    ("cross_norm", "cross_attn_ln"),
+    ("cross_q", "cross_attn.query"),
+    ("cross_k", "cross_attn.key"),
+    ("cross_v", "cross_attn.value"),
+    ("cross_output", "cross_attn.out"),
+    ("ffn_norm", "mlp_ln"),
+    ("ffn_up", "mlp.0"),
+    // Number 1 is the activation between them.
+    ("ffn_down", "mlp.2"),
+];
+
+/// Whisper's encoder and decoder in OpenAI's words, which whisper.cpp's files use as well.
+const WHISPER: [Wording; 2] = [
+    Wording {
+        prefixes: &[""],
+        globals: &[
+            ("output_norm", "encoder.ln_post"),
+            ("position_embd", "encoder.positional_embedding"),
+            ("conv1", "encoder.conv1"),
+            ("conv2", "encoder.conv2"),
+        ],
+        layers: "encoder.blocks.",
+        layer: &WHISPER_LAYER,
+    },
+    Wording {
+        prefixes: &[""],
+        globals: &[
+            ("output_norm", "decoder.ln"),
+            ("token_embd", "decoder.token_embedding"),
+            ("position_embd", "decoder.positional_embedding"),
+        ],
+        layers: "decoder.blocks.",
+        layer: &WHISPER_LAYER,
+    },
+];
+
+/// The layers of both in Hugging Face's words.
+const WHISPER_HF_LAYER: [(&str, &str); 13] = [
+    ("attn_norm", "self_attn_layer_norm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.out_proj"),
+    ("cross_norm", "encoder_attn_layer_norm"),
+    ("cross_q", "encoder_attn.q_proj"),
+    ("cross_k", "encoder_attn.k_proj"),
+    ("cross_v", "encoder_attn.v_proj"),
+    ("cross_output", "encoder_attn.out_proj"),
+    ("ffn_norm", "final_layer_norm"),
+    ("ffn_up", "fc1"),
+    ("ffn_down", "fc2"),
+];
+
+/// Both in Hugging Face's words.
+const WHISPER_HF: [Wording; 2] = [
+    Wording {
+        prefixes: &["model.", ""],
+        globals: &[
+            ("output_norm", "encoder.layer_norm"),
+            ("position_embd", "encoder.embed_positions"),
+            ("conv1", "encoder.conv1"),
+            ("conv2", "encoder.conv2"),
+        ],
+        layers: "encoder.layers.",
+        layer: &WHISPER_HF_LAYER,
+    },
+    Wording {
+        prefixes: &["model.", ""],
+        globals: &[
+            ("output_norm", "decoder.layer_norm"),
+            ("token_embd", "decoder.embed_tokens"),
+            ("position_embd", "decoder.embed_positions"),
+        ],
+        layers: "decoder.layers.",
+        layer: &WHISPER_HF_LAYER,
+    },
+];
+
 /// What single families call otherwise.
 const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ("gemma2", "post_attention_norm", "post_attention_layernorm"),
@@ -120,6 +205,20 @@ impl Names {
             "nomic-bert" => &NOMIC,
             _ => &DECODER,
         };
+        Names::worded(family, wording, tensors)
+    }
+
+    /// The names of the encoder's and of the decoder's tensors in a model of speech.
+    pub(super) fn speech(tensors: &dyn TensorSource) -> Result<[Names; 2]> {
+        let both = |wordings: &'static [Wording; 2]| {
+            let [encoder, decoder] = wordings;
+            let worded = |wording| Names::worded("whisper", wording, tensors);
+            Ok([worded(encoder)?, worded(decoder)?])
+        };
+        both(&WHISPER_HF).or_else(|_: Error| both(&WHISPER))
+    }
+
+    fn worded(family: &'static str, wording: &'static Wording, tensors: &dyn TensorSource) -> Result<Names> {
         let table = wording.globals[0].1;
         let known = |prefix: &&str| tensors.find(&format!("{prefix}{table}.weight")).is_some();
         let prefix = wording.prefixes.iter().copied().find(known).ok_or_else(|| Error::MissingTensor {

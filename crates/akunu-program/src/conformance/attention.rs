@@ -9,7 +9,7 @@ use super::{Outcome, Sketch, relative, worst};
 
 /// What a cache may cost. F16 has 11 bits. Of an 8-bit cache both sides keep the same but where a last bit before makes an
 /// element round the other way, by 1/127 of its group's largest.
-fn share(kind: KvType) -> f64 {
+pub(super) fn share(kind: KvType) -> f64 {
     match kind {
         KvType::F16 => 2e-3,
         KvType::Q8_0 => 1e-2,

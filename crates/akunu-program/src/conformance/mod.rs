@@ -20,6 +20,7 @@ mod rows;
 mod runner;
 mod select;
 mod shift;
+mod speech;
 mod tensors;
 
 pub use runner::Runner;
@@ -67,6 +68,7 @@ pub fn run(backend: &dyn Backend) -> Vec<Outcome> {
     if backend.runs_encoders() {
         outcomes.extend(rows::check_encoders(backend));
         outcomes.extend(attention::check_encoders(backend));
+        outcomes.extend(speech::check(backend));
     }
     outcomes
 }

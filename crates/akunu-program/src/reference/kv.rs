@@ -144,20 +144,40 @@ impl Attention<'_> {
                 (begin..end).map(|p| self.group.at(self.cache, row.slot, p, slots)).collect();
             for (head, q) in q.chunks_exact(head_dim).enumerate() {
                 let shift = head / heads_per_kv * head_dim;
-                let scores: Vec<f32> = places
-                    .iter()
-                    .map(|at| cap(self.scale * dot(q, &self.data[at.key + shift..][..head_dim]), self.cap))
-                    .collect();
-                let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
-                let total: f64 = weights.iter().sum();
+                let weights = self.soften(q, shift, &places);
                 out.extend((0..head_dim).map(|d| {
                     let value = |at: &At| f64::from(self.data[at.value + shift + d]);
-                    let sum: f64 = places.iter().zip(&weights).map(|(at, w)| w * value(at)).sum();
-                    (sum / total) as f32
+                    places.iter().zip(&weights).map(|(at, w)| w * value(at)).sum::<f64>() as f32
                 }));
             }
         }
         out
+    }
+
+    /// How much one head of a row attends to each position it sees. `q`: all heads of the row.
+    pub(super) fn weights(
+        &self,
+        q: &[f32],
+        head: usize,
+        row: Row,
+        slots: &Slots,
+    ) -> impl Iterator<Item = f32> {
+        let KvGroup { kv_heads, head_dim, .. } = self.group.shape;
+        let end = row.sees(self.mask) as usize;
+        let places: Vec<At> = (0..end).map(|p| self.group.at(self.cache, row.slot, p, slots)).collect();
+        let shift = head / (q.len() / head_dim / kv_heads) * head_dim;
+        self.soften(&q[head * head_dim..(head + 1) * head_dim], shift, &places)
+            .into_iter()
+            .map(|weight| weight as f32)
+    }
+
+    /// The softmax of the scores of some positions, whose keys of a head are `shift` elements further on.
+    fn soften(&self, q: &[f32], shift: usize, places: &[At]) -> Vec<f64> {
+        let score = |at: &At| cap(self.scale * dot(q, &self.data[at.key + shift..][..q.len()]), self.cap);
+        let scores: Vec<f32> = places.iter().map(score).collect();
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        weights.into_iter().map(|weight| weight / total).collect()
     }
 }

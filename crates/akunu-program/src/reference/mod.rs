@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::backend::{
     Backend, Batch, Executable, KvStore, Limits, Outputs, StopFlag, TensorSource, Weights, Work,
 };
-use crate::program::{KvGroup, Op, Program, Slice, ValueId, WeightUse};
+use crate::program::{Domain, FRAMES_PER_TOKEN, KvGroup, Mask, Op, Program, Slice, ValueId, WeightUse};
 use crate::select::{Scratch, select};
 use crate::slots::{Row, Slots};
 use crate::{Cost, Error, KvType, Result, Timing};
@@ -81,7 +81,7 @@ impl Backend for Reference {
         Ok(Box::new(ReferenceExecutable {
             program: program.clone(),
             weights: own(weights, "weights")?,
-            slots: Slots::new(limits, &program.groups, &kv.blocks(), program.token_count()),
+            slots: Slots::new(limits, program, &kv.blocks()),
             kv,
             values: vec![Vec::new(); program.values.len()],
             timings: None,
@@ -114,6 +114,9 @@ impl Executable for ReferenceExecutable {
         self.slots.prepare(batch, work, &mut rows)?;
         batch.copies.iter().for_each(|copy| self.kv.copy(*copy));
         batch.shifts.iter().for_each(|shift| self.kv.shift(*shift, &self.program));
+        if let Some(Op::Input { out }) = self.program.body.iter().find(|op| matches!(op, Op::Input { .. })) {
+            self.values[out.0 as usize] = batch.inputs.to_vec();
+        }
         match work {
             Work::Forward => {
                 self.forward(&rows, batch.outputs, stop)?;
@@ -196,6 +199,29 @@ impl ReferenceExecutable {
 
     fn execute(&mut self, op: &Op, rows: &[Row], outputs: &[u32]) {
         match op {
+            // It was written before the run.
+            Op::Input { .. } => {}
+            Op::Unfold { x, out } => {
+                let stride =
+                    if self.program.value(*out).domain == Domain::Frames { 1 } else { FRAMES_PER_TOKEN };
+                let value = ops::unfold(self.read(*x), self.width(*x), stride, rows);
+                self.write(*out, value);
+            }
+            Op::Store { k, v, cache } => {
+                self.kv.write(*cache, self.read(*k), self.read(*v), rows, &self.slots);
+            }
+            Op::Weights { heads, positions, out } => {
+                let mut value = Vec::new();
+                for (i, row) in rows.iter().enumerate() {
+                    for head in heads {
+                        let attention = self.kv.layer(head.cache, Mask::Stored(*positions), head.scale, None);
+                        let width = self.width(head.q);
+                        let q = &self.read(head.q)[i * width..(i + 1) * width];
+                        value.extend(attention.weights(q, head.head, *row, &self.slots));
+                    }
+                }
+                self.write(*out, value);
+            }
             Op::Embed { table, by, scale, out } => {
                 let value = ops::embed(self.weights.rows(*table), self.width(*out), *by, *scale, rows);
                 self.write(*out, value);

@@ -1,12 +1,28 @@
 //! The arithmetic of each operation that does not touch the cache.
 
-use crate::program::{Activation, Index, NormKind};
+use crate::program::{Activation, FRAMES_PER_TOKEN, Index, NormKind};
 use crate::rope::{RopeLayout, RopeTable};
 use crate::slots::Row;
 
 /// Looks up one row of the table per token.
 pub(super) fn embed(table: &[f32], width: usize, by: Index, scale: f32, rows: &[Row]) -> Vec<f32> {
     rows.iter().flat_map(|row| &table[row.index(by) * width..][..width]).map(|x| scale * x).collect()
+}
+
+/// Every `stride`-th frame of `width` numbers beside the one before and the one after it, column by column; zeros beyond the
+/// ends of its span.
+pub(super) fn unfold(x: &[f32], width: usize, stride: usize, rows: &[Row]) -> Vec<f32> {
+    let mut out = Vec::with_capacity(3 * x.len() / stride);
+    for frame in (0..x.len() / width).step_by(stride) {
+        let row = &rows[frame / FRAMES_PER_TOKEN];
+        let at = FRAMES_PER_TOKEN * row.position as usize + frame % FRAMES_PER_TOKEN;
+        let last = FRAMES_PER_TOKEN * row.end as usize - 1;
+        for column in 0..width {
+            let tap = |there: bool, frame: usize| if there { x[frame * width + column] } else { 0.0 };
+            out.extend([tap(at > 0, frame.wrapping_sub(1)), tap(true, frame), tap(at < last, frame + 1)]);
+        }
+    }
+    out
 }
 
 /// Normalises every `width` consecutive elements.

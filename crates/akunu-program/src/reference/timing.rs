@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ReferenceExecutable;
-use crate::program::{Domain, Expert, Op, Slice, WeightId};
+use crate::program::{Domain, Expert, FRAMES_PER_TOKEN, Op, Slice, WeightId};
 use crate::slots::Row;
 use crate::{Cost, Tally, Timing};
 
@@ -55,6 +55,7 @@ impl ReferenceExecutable {
                 let count = match self.program.value(*x).domain {
                     Domain::Tokens => rows.len(),
                     Domain::Outputs => outputs.len(),
+                    Domain::Frames => FRAMES_PER_TOKEN * rows.len(),
                 };
                 sum(parts.iter().map(|part| self.product(part.weight, count)))
             }
@@ -84,6 +85,10 @@ impl ReferenceExecutable {
 
 fn kind(op: &Op) -> &'static str {
     match op {
+        Op::Input { .. } => "input",
+        Op::Unfold { .. } => "unfold",
+        Op::Store { .. } => "store",
+        Op::Weights { .. } => "weights",
         Op::Embed { .. } => "embed",
         Op::Norm { .. } => "norm",
         Op::Linear { .. } => "linear",

@@ -1,5 +1,9 @@
 //! From an architecture to a program: the forward pass, once, for every family.
 
+mod speech;
+
+pub use speech::{SpeechPrograms, build_alignment, build_speech};
+
 use std::collections::{HashMap, HashSet};
 
 use crate::arch::{Architecture, FeedForward, Layer, Names, expert_rows};
@@ -105,7 +109,8 @@ impl<'a> Builder<'a> {
         let Architecture { hidden, norm_after, .. } = *self.arch;
         let mut x = self.embedding()?;
         for (i, layer) in self.arch.layers.iter().enumerate() {
-            x = self.attention(i, layer, x)?;
+            let cache = self.cache_layer(layer);
+            x = self.attention(i, layer, cache, x)?;
             x = self.feed_forward(i, layer, x)?;
         }
         let last = self.value(Domain::Outputs, hidden);
@@ -187,7 +192,11 @@ impl<'a> Builder<'a> {
         rows: usize,
         cols: usize,
     ) -> Result<(Slice, Option<Slice>)> {
-        let name = self.names.layer(layer, name);
+        self.named(self.names.layer(layer, name), rows, cols)
+    }
+
+    /// A matrix by its name in the file, with its bias, if it has one.
+    fn named(&mut self, name: String, rows: usize, cols: usize) -> Result<(Slice, Option<Slice>)> {
         let weight = self.require(format!("{name}.weight"), rows, cols, MULTIPLY)?;
         let bias = self.find(name + ".bias", 1, rows, VECTOR)?;
         Ok((weight, bias))
@@ -245,7 +254,7 @@ impl<'a> Builder<'a> {
         out
     }
 
-    fn attention(&mut self, i: usize, layer: &Layer, x: ValueId) -> Result<ValueId> {
+    fn attention(&mut self, i: usize, layer: &Layer, cache: CacheLayer, x: ValueId) -> Result<ValueId> {
         let hidden = self.arch.hidden;
         let (q_width, kv_width) = (layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim);
         let h = self.before(i, "attn_norm", x)?;
@@ -268,7 +277,6 @@ impl<'a> Builder<'a> {
         let qkv = self.linear(h, &parts);
         let q = self.optional_norm(i, "attn_q_norm", qkv[0], layer.heads)?;
         let k = self.optional_norm(i, "attn_k_norm", qkv[1], layer.kv_heads)?;
-        let cache = self.cache_layer(layer);
         let rotated = self.like(q);
         let rope = layer.rope.map(|rope| RopeId(rope as u32));
         self.push(Op::RopeKv { q, k, v: qkv[2], rope, cache, out: rotated });

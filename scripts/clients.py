@@ -22,6 +22,7 @@ import ollama
 import openai
 
 ROOT = Path(__file__).resolve().parent.parent
+ENCODER = ROOT / "crates/akunu-program/tests/fixtures/encoders/bert/model.gguf"
 # Its context has room for definitions of tools.
 MODEL = ROOT / "crates/akunu-program/tests/fixtures/tiny/phi3-longrope/model.gguf"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
@@ -32,7 +33,7 @@ GO_ON = {"2": -100}
 
 def start(binary, *more):
     """The server and its address."""
-    command = [binary, "serve", f"smollm2={MODEL}", "--chat-template", "chatml", "--port", "0", "--log", "off", *more]
+    command = [binary, "serve", f"smollm2={MODEL}", f"encoder={ENCODER}", "--chat-template", "chatml", "--port", "0", "--log", "off", *more]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         found = re.search(r"https?://\S+", line)
@@ -43,7 +44,7 @@ def start(binary, *more):
 
 def drive_openai(address):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=30)
-    assert [model.id for model in client.models.list()] == ["smollm2"]
+    assert [model.id for model in client.models.list()] == ["encoder", "smollm2"]
     assert client.models.retrieve("smollm2").owned_by == "akunu"
 
     ask = dict(model="smollm2", messages=MESSAGES, max_tokens=20, seed=3, logit_bias=GO_ON)
@@ -83,6 +84,7 @@ def drive_openai(address):
     assert list(json.loads(whole.choices[0].message.content)) == ["city"], whole
 
     call_tools_openai(client)
+    embed_openai(client)
     refusals = [
         (openai.NotFoundError, dict(ask, model="gpt-4o"), "model_not_found"),
         (openai.BadRequestError, dict(ask, extra_body={"mirostat": 2}), "unknown_parameter"),
@@ -132,6 +134,25 @@ def call_tools_openai(client):
     assert said.output[0].type == "message"
 
 
+def embed_openai(client):
+    """The client asks for base64 unless told otherwise, and decodes it."""
+    texts = ["Hello!", "Good bye!"]
+    packed = client.embeddings.create(model="smollm2", input=texts)
+    plain = client.embeddings.create(model="smollm2", input=texts, encoding_format="float")
+    assert packed.usage.prompt_tokens == plain.usage.prompt_tokens > 0
+    for one, other in zip(packed.data, plain.data, strict=True):
+        assert max(abs(a - b) for a, b in zip(one.embedding, other.embedding, strict=True)) < 1e-6
+        assert abs(sum(number * number for number in one.embedding) - 1) < 1e-5
+    tokens = client.embeddings.create(model="encoder", input=[[1, 2, 3], [4, 5]], dimensions=8)
+    assert [len(entry.embedding) for entry in tokens.data] == [8, 8]
+    try:
+        client.chat.completions.create(model="encoder", messages=MESSAGES)
+    except openai.BadRequestError as error:
+        assert error.code == "model_not_supported", error
+    else:
+        raise AssertionError("an encoder was asked to chat, and did")
+
+
 def drive_anthropic(address):
     client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0, timeout=30)
     ask = dict(model="smollm2", max_tokens=20, system="Be brief.", messages=MESSAGES[1:], temperature=0)
@@ -168,13 +189,15 @@ def drive_anthropic(address):
 
 def drive_ollama(address):
     client = ollama.Client(host=address)
-    assert [model.model for model in client.list().models] == ["smollm2"]
+    assert [model.model for model in client.list().models] == ["encoder", "smollm2"]
     ask = dict(model="smollm2", messages=MESSAGES, options={"num_predict": 20, "temperature": 0})
     whole = client.chat(**ask)
     assert whole.done and whole.eval_count <= 20
     assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == whole.message.content
     weather = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
     assert client.chat(**ask, tools=[weather]).done
+    assert len(client.embed(model="smollm2", input=["Hello", "Bye"]).embeddings) == 2
+    assert client.embeddings(model="smollm2", prompt="Hello").embedding
     assert client.generate(model="smollm2", prompt="Hello", options={"num_predict": 3}).done
     try:
         client.chat(**dict(ask, model="nobody"))

@@ -1,5 +1,6 @@
 //! Anthropic's interface: `/v1/messages` and `/v1/messages/count_tokens`.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use akunu::{FinishReason, Settings, Statistics};
@@ -14,8 +15,8 @@ use crate::calls::{self, Call, Calls, Part};
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::models::Served;
 use crate::openai::new_id;
+use crate::resident::Served;
 use crate::thinking::{Said, Thinking};
 use crate::tools::{self, Tools};
 
@@ -36,7 +37,8 @@ pub(crate) async fn messages(mut call: app::Call) -> Result<Response, ApiError> 
 
     let prompt = conversation.prompt(&served, &mut settings)?;
     let syntax = prompt.calls;
-    let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(&call)?;
+    let answer =
+        Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(&call).await?;
     let prompt_tokens = answer.statistics.prompt_tokens;
     let reply = Reply {
         id: new_id("msg_"),
@@ -83,7 +85,7 @@ pub(crate) async fn count_tokens(mut call: app::Call) -> Result<Json<Value>, Api
     Ok(Json(json!({"input_tokens": prompt.tokens.len()})))
 }
 
-/// Whether the model should think. A budget for it is read and not kept to: how long a model thinks is its own affair.
+/// Whether the model should think, and for how many tokens at most.
 fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     let Some(mut thinking) = fields.object("thinking")? else { return Ok(Thinking::default()) };
     let wanted = match thinking.need::<String>("type")?.as_str() {
@@ -92,10 +94,10 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
         "adaptive" => None,
         other => return Err(ApiError::field("thinking.type", format!("is not known: \"{other}\""))),
     };
-    thinking.take::<u64>("budget_tokens")?;
+    let budget = thinking.take::<NonZeroU32>("budget_tokens")?;
     thinking.take::<String>("display")?;
     thinking.end()?;
-    Ok(Thinking { wanted, ..Thinking::default() })
+    Ok(Thinking { wanted, budget, ..Thinking::default() })
 }
 
 /// The system prompt, if there is one, and the messages. The answer goes on with a last message of the assistant's.

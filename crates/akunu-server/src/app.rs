@@ -84,6 +84,7 @@ impl App {
             .route("/v1/chat/completions", post(openai::chat::complete))
             .route("/v1/completions", post(openai::completions::complete))
             .route("/v1/responses", post(openai::responses::respond))
+            .route("/v1/embeddings", post(openai::embeddings::embed))
             .route("/v1/tokenize", post(openai::tokens::tokenize))
             .route("/v1/detokenize", post(openai::tokens::detokenize))
             .route("/v1/messages", post(anthropic::messages))
@@ -93,12 +94,11 @@ impl App {
             .route("/api/show", post(ollama::show))
             .route("/api/chat", post(ollama::chat))
             .route("/api/generate", post(ollama::generate))
+            .route("/api/embed", post(ollama::embed))
+            .route("/api/embeddings", post(ollama::embed_one))
             .fallback(no_such_path)
             .method_not_allowed_fallback(no_such_method)
-            .layer(CatchPanicLayer::custom(|_| {
-                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request met a bug in the server")
-                    .into_response()
-            }))
+            .layer(CatchPanicLayer::custom(|_| ApiError::bug().into_response()))
             .layer(from_fn_with_state(Arc::clone(self), admit));
         let router = match cors(&self.config.cors_origins) {
             Some(cors) => router.layer(cors),

@@ -20,7 +20,7 @@ use crate::app::{App, Call, Caller};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::log::{self, Logged};
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::{Parted, Said, Taken};
 
 type Result<T> = std::result::Result<T, ApiError>;
@@ -110,14 +110,27 @@ impl Question {
     }
 
     /// Puts it into the model's queue.
-    pub(crate) fn ask(self, call: &Call) -> Result<Answer> {
+    pub(crate) async fn ask(self, call: &Call) -> Result<Answer> {
         let Question { served, mut request, stream, splitter } = self;
         let (app, caller) = (Arc::clone(&call.app), call.caller.clone());
-        log::asked(app.config.log, &caller, &served.id, stream, request.settings.max_tokens);
+        let mut prompt = None;
+        if app.config.log_prompts {
+            let text = served.scheduler.model().tokenizer()?.decode_with_special(&request.prompt);
+            prompt = Some(String::from_utf8_lossy(&text).into_owned());
+        }
+        let max_tokens = request.settings.max_tokens;
+        log::asked(app.config.log, &caller, &served.id, stream, max_tokens, prompt.as_deref());
         request.client = caller.client;
         let statistics = Statistics { prompt_tokens: request.prompt.len(), ..Statistics::default() };
         let parted = Parted::new(splitter, request.choices);
-        let response = served.scheduler.submit(request)?;
+        let response = if request.settings.constraint.is_some() {
+            // Compiling a grammar may take a while: not here, where others wait.
+            let own = Arc::clone(&served);
+            let work = tokio::task::spawn_blocking(move || own.scheduler.submit(request));
+            work.await.map_err(|_| ApiError::bug())??
+        } else {
+            served.scheduler.submit(request)?
+        };
         Ok(Answer {
             response,
             parted,

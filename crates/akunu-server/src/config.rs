@@ -33,6 +33,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// What is said about each request on stderr.
     pub log: Log,
+    /// Whether the log has the prompts, as models read them.
+    pub log_prompts: bool,
 }
 
 /// How requests are written to stderr.
@@ -63,6 +65,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(60),
             shutdown_grace: Duration::from_secs(30),
             log: Log::Off,
+            log_prompts: false,
         }
     }
 }

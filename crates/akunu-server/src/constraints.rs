@@ -1,12 +1,14 @@
 //! What requests say an answer must be like, in the words of OpenAI, llama.cpp, vLLM and Ollama.
 
+use std::num::NonZeroU32;
+
 use akunu::{Constraint, Settings};
 use akunu_text::chat::Syntax;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::resident::Served;
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -82,12 +84,18 @@ pub(crate) fn text_format(fields: &mut Fields) -> Result<Option<Constraint>> {
     format.map(Option::flatten).map_err(|error| error.param("text.format"))
 }
 
-/// Leaves a model that thinks before it answers its thoughts: only the answer is constrained.
-pub(crate) fn after_thinking(served: &Served, prompt: &[u32], settings: &mut Settings) -> Result<()> {
-    let syntax = served.template.as_ref().and_then(|template| Syntax::of_template(template.source()));
-    if let (Some(constraint), Some(syntax)) = (&mut settings.constraint, syntax) {
+/// Leaves a model that thinks before it answers its thoughts: only the answer is constrained. A budget bounds the thoughts.
+pub(crate) fn after_thinking(
+    served: &Served,
+    syntax: &Syntax,
+    prompt: &[u32],
+    settings: &mut Settings,
+    budget: Option<NonZeroU32>,
+) -> Result<()> {
+    let free = || budget.map(|_| Constraint::any());
+    if let Some(constraint) = settings.constraint.take().or_else(free) {
         let tokenizer = served.scheduler.model().tokenizer()?;
-        *constraint = constraint.after_thinking(&syntax.reasoning, prompt, tokenizer);
+        settings.constraint = Some(constraint.after_thinking(&syntax.reasoning, prompt, tokenizer, budget));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::ask::Prompt;
 use crate::constraints;
 use crate::error::ApiError;
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::Thinking;
 use crate::tools::Tools;
 
@@ -62,8 +62,8 @@ impl Conversation {
             let marks = [syntax.reasoning.open, syntax.reasoning.close];
             settings.shown_tokens.extend(marks.iter().filter_map(|mark| tokenizer.id_of(mark)));
             prompt.splitter = self.thinking.apart.then(|| Splitter::new(syntax.reasoning, &text));
+            constraints::after_thinking(served, syntax, &prompt.tokens, settings, self.thinking.budget)?;
         }
-        constraints::after_thinking(served, &prompt.tokens, settings)?;
         Ok(prompt)
     }
 }

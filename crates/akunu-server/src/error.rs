@@ -47,6 +47,11 @@ impl ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, message)
     }
 
+    /// A panic on the way to an answer.
+    pub(crate) fn bug() -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request met a bug in the server")
+    }
+
     /// A field that makes no sense.
     pub(crate) fn field(param: impl Into<String>, problem: impl std::fmt::Display) -> ApiError {
         let param = param.into();

@@ -1,5 +1,5 @@
 //! The HTTP surface of akunu: OpenAI's interface, Anthropic's and Ollama's over the engine's
-//! [`Scheduler`]s.
+//! [`Scheduler`]s and [`Embedder`]s.
 //!
 //! A [`Server`] has a [`Config`] and models; [`Server::run`] answers on a listener until it is told to stop. Requests are read
 //! field by field: what would change an answer and is not understood is refused by name, and every refusal has the form the
@@ -23,6 +23,7 @@
 mod anthropic;
 mod app;
 mod ask;
+mod batcher;
 mod calls;
 mod config;
 mod constraints;
@@ -39,6 +40,7 @@ mod ollama;
 mod openai;
 mod openapi;
 mod page;
+mod resident;
 mod status;
 mod thinking;
 mod tls;
@@ -48,13 +50,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use akunu::embed::Embedder;
 use akunu::scheduler::Scheduler;
 use akunu_text::chat::ChatTemplate;
 use app::App;
 use tokio::net::TcpListener;
 
 pub use config::{Config, Log};
-pub use library::{Library, Loaded, Source};
+pub use library::{Library, Loaded, Source, Task};
 pub use tls::{Tls, TlsError};
 
 /// How long connections have to close once their answers were ended.
@@ -86,7 +89,12 @@ impl Server {
     /// Adds a model that stays in memory, under an id by which requests name it, with a chat template in place of its own if
     /// one is given.
     pub fn add(&self, id: &str, scheduler: Scheduler, template: Option<ChatTemplate>) -> akunu::Result<()> {
-        self.app.models.add(id, Loaded { scheduler, template })
+        self.app.models.add(id, Loaded::Writer { scheduler, template })
+    }
+
+    /// Adds a model that turns texts into vectors, and stays in memory.
+    pub fn add_embedder(&self, id: &str, embedder: Embedder) -> akunu::Result<()> {
+        self.app.models.add(id, Loaded::Embedder(embedder))
     }
 
     /// Adds a model of the library under an id, and loads it if there is memory for it. False if it will be loaded when

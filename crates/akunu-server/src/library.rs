@@ -1,5 +1,6 @@
 //! Where models come from.
 
+use akunu::embed::Embedder;
 use akunu::scheduler::Scheduler;
 use akunu_text::chat::ChatTemplate;
 
@@ -12,21 +13,48 @@ pub struct Source {
     pub context: Option<usize>,
 }
 
-/// A model that is ready to answer.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What answers.
-    pub scheduler: Scheduler,
-    /// A chat template in place of the model's own.
-    pub template: Option<ChatTemplate>,
+/// What a model is in memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Writing text.
+    Write,
+    /// Turning texts into vectors.
+    Embed,
 }
 
-/// Where models come from: at the beginning, when a client asks for one, and again after one was idle. Both functions may
+impl Task {
+    /// How clients are told of it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Task::Write => "write",
+            Task::Embed => "embed",
+        }
+    }
+}
+
+/// A model that is ready for a task.
+#[derive(Debug)]
+pub enum Loaded {
+    /// One that writes text.
+    Writer {
+        /// What answers.
+        scheduler: Scheduler,
+        /// A chat template in place of the model's own.
+        template: Option<ChatTemplate>,
+    },
+    /// One that turns texts into vectors.
+    Embedder(Embedder),
+}
+
+/// Where models come from: at the beginning, when a client asks for one, and again after one was idle. The functions may
 /// take their time and are not called from a thread that others wait for.
 pub trait Library: Send + Sync + 'static {
-    /// Bytes the model will take, as far as its file tells.
-    fn memory(&self, source: &Source) -> akunu::Result<u64>;
+    /// What the model can do; it is loaded for the first of these unless a request asks for another.
+    fn tasks(&self, source: &Source) -> akunu::Result<Vec<Task>>;
 
-    /// Loads the model.
-    fn load(&self, source: &Source) -> akunu::Result<Loaded>;
+    /// Bytes the model will take, as far as its file tells.
+    fn memory(&self, source: &Source, task: Task) -> akunu::Result<u64>;
+
+    /// Loads the model for a task that it can do.
+    fn load(&self, source: &Source, task: Task) -> akunu::Result<Loaded>;
 }

@@ -1,4 +1,4 @@
-//! One line on stderr for every request and every answer. What people write is never in it.
+//! One line on stderr for every request and every answer. What people write is in it only where the server was told so.
 
 use std::io::Write;
 
@@ -14,17 +14,21 @@ use crate::config::Log;
 pub(crate) struct Logged;
 
 /// A request that a model will answer.
-pub(crate) fn asked(log: Log, caller: &Caller, model: &str, stream: bool, max_tokens: Option<usize>) {
-    write(
-        log,
-        caller,
-        "request",
-        &[
-            ("model", json!(model)),
-            ("stream", json!(stream)),
-            ("max_tokens", max_tokens.map_or(json!("default"), |n| json!(n))),
-        ],
-    );
+pub(crate) fn asked(
+    log: Log,
+    caller: &Caller,
+    model: &str,
+    stream: bool,
+    max_tokens: Option<usize>,
+    prompt: Option<&str>,
+) {
+    let mut fields = vec![
+        ("model", json!(model)),
+        ("stream", json!(stream)),
+        ("max_tokens", max_tokens.map_or(json!("default"), |n| json!(n))),
+    ];
+    fields.extend(prompt.map(|prompt| ("prompt", json!(prompt))));
+    write(log, caller, "request", &fields);
 }
 
 /// An answer of a model, complete or not.
@@ -53,6 +57,18 @@ pub(crate) fn answered(
             ("finish", json!(end)),
         ],
     );
+}
+
+/// Texts that became vectors.
+pub(crate) fn embedded(log: Log, caller: &Caller, model: &str, texts: usize, tokens: usize) {
+    let fields = [
+        ("status", json!(200)),
+        ("model", json!(model)),
+        ("texts", json!(texts)),
+        ("prompt_tokens", json!(tokens)),
+        ("ms", json!(caller.began.elapsed().as_millis() as u64)),
+    ];
+    write(log, caller, "response", &fields);
 }
 
 /// Any other request, with its answer.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 
-use crate::models::Served;
+use crate::resident::Resident;
 
 /// Upper bounds in seconds: two in every factor of ten, from a millisecond to half a minute.
 const SECONDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     waiting: Family<Model, Gauge<u64, AtomicU64>>,
     running: Family<Model, Gauge<u64, AtomicU64>>,
     kept_tokens: Family<Model, Gauge<u64, AtomicU64>>,
+    embedding: Family<Model, Gauge<u64, AtomicU64>>,
 }
 
 fn histogram() -> Histogram {
@@ -62,6 +63,7 @@ impl Metrics {
             waiting: Family::default(),
             running: Family::default(),
             kept_tokens: Family::default(),
+            embedding: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("responses", "HTTP responses by status", metrics.answers.clone());
@@ -91,6 +93,7 @@ impl Metrics {
             "Tokens kept for prompts to come",
             metrics.kept_tokens.clone(),
         );
+        registry.register("embedding", "Requests for embeddings under way", metrics.embedding.clone());
         metrics
     }
 
@@ -120,13 +123,20 @@ impl Metrics {
     }
 
     /// In the text format of Prometheus.
-    pub(crate) fn text(&self, models: &[std::sync::Arc<Served>]) -> String {
-        for served in models {
-            let load = served.scheduler.load();
-            let model = Model { model: served.id.clone() };
-            self.waiting.get_or_create(&model).set(load.waiting as u64);
-            self.running.get_or_create(&model).set(load.running as u64);
-            self.kept_tokens.get_or_create(&model).set(load.kept_tokens as u64);
+    pub(crate) fn text(&self, models: &[Resident]) -> String {
+        for resident in models {
+            let model = Model { model: resident.id().to_owned() };
+            match resident {
+                Resident::Writer(served) => {
+                    let load = served.scheduler.load();
+                    self.waiting.get_or_create(&model).set(load.waiting as u64);
+                    self.running.get_or_create(&model).set(load.running as u64);
+                    self.kept_tokens.get_or_create(&model).set(load.kept_tokens as u64);
+                }
+                Resident::Embedder(embedding) => {
+                    self.embedding.get_or_create(&model).set(embedding.batcher.waiting() as u64);
+                }
+            }
         }
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -135,22 +145,32 @@ impl Metrics {
     }
 
     /// As JSON: totals, and the same for each model.
-    pub(crate) fn json(&self, models: &[std::sync::Arc<Served>], uptime: Duration) -> Value {
+    pub(crate) fn json(&self, models: &[Resident], uptime: Duration) -> Value {
         let mut by_model = Map::new();
         let mut totals = [0; 4];
-        for served in models {
-            let model = Model { model: served.id.clone() };
-            let counters =
-                [&self.requests, &self.prompt_tokens, &self.cached_tokens, &self.completion_tokens];
-            let counts = counters.map(|family| family.get_or_create(&model).get());
-            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
-            let load = served.scheduler.load();
-            let mut entry = counted(counts);
-            entry.insert("waiting".to_owned(), json!(load.waiting));
-            entry.insert("running".to_owned(), json!(load.running));
-            entry.insert("prefix_cache_tokens".to_owned(), json!(load.kept_tokens));
-            entry.insert("memory_bytes".to_owned(), json!(served.memory));
-            by_model.insert(served.id.clone(), Value::Object(entry));
+        for resident in models {
+            let id = resident.id().to_owned();
+            // A model may be in memory twice: to write and to embed.
+            let entry = by_model.entry(id.clone()).or_insert_with(|| {
+                let model = Model { model: id };
+                let counters =
+                    [&self.requests, &self.prompt_tokens, &self.cached_tokens, &self.completion_tokens];
+                let counts = counters.map(|family| family.get_or_create(&model).get());
+                totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+                let mut entry = counted(counts);
+                entry.insert("memory_bytes".to_owned(), json!(0));
+                Value::Object(entry)
+            });
+            entry["memory_bytes"] = json!(entry["memory_bytes"].as_u64().unwrap_or(0) + resident.memory());
+            match resident {
+                Resident::Writer(served) => {
+                    let load = served.scheduler.load();
+                    entry["waiting"] = json!(load.waiting);
+                    entry["running"] = json!(load.running);
+                    entry["prefix_cache_tokens"] = json!(load.kept_tokens);
+                }
+                Resident::Embedder(embedding) => entry["embedding"] = json!(embedding.batcher.waiting()),
+            }
         }
         let mut all = counted(totals);
         all.insert("uptime_seconds".to_owned(), json!(uptime.as_secs()));

@@ -1,37 +1,20 @@
 //! The models a server has: those in memory, and those that can be brought back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use akunu::scheduler::Scheduler;
-use akunu_text::chat::ChatTemplate;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::library::{Library, Loaded, Source};
+use crate::library::{Library, Loaded, Source, Task};
+use crate::resident::{Embedding, Leaving, Resident, Served};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
 /// How often idle models are looked for, at most.
 const LOOK: Duration = Duration::from_secs(30);
-
-/// A model that answers. Whoever holds it keeps it in memory: nothing is freed under a running request.
-#[derive(Debug)]
-pub(crate) struct Served {
-    pub(crate) id: String,
-    pub(crate) scheduler: Scheduler,
-    /// The model's chat template; `None` if it was not made for conversations.
-    pub(crate) template: Option<ChatTemplate>,
-    /// Seconds since 1970.
-    created: u64,
-    /// The size of its file.
-    bytes: u64,
-    /// What it takes in memory; 0 where nobody counts.
-    pub(crate) memory: u64,
-    used: Mutex<Instant>,
-}
 
 /// A model by its id, in memory or not.
 #[derive(Debug)]
@@ -39,7 +22,10 @@ pub(crate) struct Entry {
     pub(crate) id: String,
     /// How it is brought back; `None` for one that was handed over in memory.
     source: Option<Source>,
-    served: RwLock<Option<Arc<Served>>>,
+    /// What it can do, once that is known.
+    tasks: OnceLock<Vec<Task>>,
+    /// One for each task at most.
+    residents: RwLock<Vec<Resident>>,
     /// What was said of it when it was in memory last.
     described: RwLock<Value>,
 }
@@ -55,7 +41,7 @@ pub(crate) struct Models {
     /// Held while a model is loaded: one at a time, so that two do not count on the same memory.
     loading: tokio::sync::Mutex<()>,
     /// Models that were unloaded while they answered, until they are done.
-    leaving: Mutex<Vec<Weak<Served>>>,
+    leaving: Mutex<Vec<Leaving>>,
 }
 
 impl Models {
@@ -66,8 +52,10 @@ impl Models {
 
     /// Adds a model that is in memory and stays there.
     pub(crate) fn add(&self, id: &str, loaded: Loaded) -> akunu::Result<()> {
-        let served = Served::new(id, loaded, 0)?;
-        self.insert(id, None)?.set(Arc::new(served));
+        let resident = Resident::new(id, loaded, 0)?;
+        let entry = self.insert(id, None)?;
+        let _ = entry.tasks.set(vec![resident.task()]);
+        entry.set(resident);
         Ok(())
     }
 
@@ -75,10 +63,13 @@ impl Models {
     pub(crate) fn load_first(&self, id: &str, source: &Source) -> akunu::Result<bool> {
         let entry = self.insert(id, Some(source.clone()))?;
         let Some(library) = &self.library else { return Ok(false) };
-        let memory = library.memory(source)?;
+        let tasks = library.tasks(source)?;
+        let Some(&task) = tasks.first() else { return Ok(false) };
+        let _ = entry.tasks.set(tasks);
+        let memory = library.memory(source, task)?;
         let fits = self.budget.is_none_or(|budget| self.memory().saturating_add(memory) <= budget);
         if fits {
-            entry.set(Arc::new(Served::new(id, library.load(source)?, memory)?));
+            entry.set(Resident::new(id, library.load(source, task)?, memory)?);
         }
         Ok(fits)
     }
@@ -88,7 +79,8 @@ impl Models {
         let described = RwLock::new(json!({
             "id": id, "object": "model", "created": unix_time(), "owned_by": "akunu", "loaded": false,
         }));
-        let entry = Arc::new(Entry { id: id.to_owned(), source, served: RwLock::default(), described });
+        let (tasks, residents) = (OnceLock::new(), RwLock::default());
+        let entry = Arc::new(Entry { id: id.to_owned(), source, tasks, residents, described });
         let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
         if by_id.contains_key(id) {
             return Err(akunu::Error::Usage {
@@ -111,8 +103,8 @@ impl Models {
     }
 
     /// Those in memory, by id.
-    pub(crate) fn loaded(&self) -> Vec<Arc<Served>> {
-        self.entries().iter().filter_map(|entry| entry.served()).collect()
+    pub(crate) fn loaded(&self) -> Vec<Resident> {
+        self.entries().iter().flat_map(|entry| entry.residents()).collect()
     }
 
     /// All of them as `/v1/models` lists them.
@@ -157,43 +149,86 @@ impl Models {
         Err(ApiError::new(StatusCode::NOT_FOUND, message).code("model_not_found").param("model"))
     }
 
-    /// The model a request names, brought into memory if it is not there.
+    /// The model a request names, brought into memory to write if it is not there.
     pub(crate) async fn find(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Served>> {
         let entry = self.entry(name)?;
-        let served = match entry.served() {
-            Some(served) => served,
-            None => self.load(&entry).await?,
-        };
-        served.touch();
-        Ok(served)
+        match self.resident(&entry, Task::Write).await? {
+            Resident::Writer(served) => {
+                served.touch();
+                Ok(served)
+            }
+            Resident::Embedder(_) => Err(met_a_bug()),
+        }
     }
 
-    /// Brings a model into memory. That goes on when the client leaves: others may wait for the same model.
-    pub(crate) async fn load(self: &Arc<Models>, entry: &Arc<Entry>) -> Result<Arc<Served>> {
+    /// The same to embed.
+    pub(crate) async fn find_embedder(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Embedding>> {
+        let entry = self.entry(name)?;
+        match self.resident(&entry, Task::Embed).await? {
+            Resident::Embedder(embedding) => {
+                embedding.touch();
+                Ok(embedding)
+            }
+            Resident::Writer(_) => Err(met_a_bug()),
+        }
+    }
+
+    async fn resident(self: &Arc<Models>, entry: &Arc<Entry>, task: Task) -> Result<Resident> {
+        match entry.resident(task) {
+            Some(resident) => Ok(resident),
+            None => self.load(entry, Some(task)).await,
+        }
+    }
+
+    /// Brings a model into memory, for a task or for what it does first. That goes on when the client leaves: others may wait
+    /// for the same model.
+    pub(crate) async fn load(self: &Arc<Models>, entry: &Arc<Entry>, task: Option<Task>) -> Result<Resident> {
         let (models, entry) = (Arc::clone(self), Arc::clone(entry));
-        let task = tokio::spawn(async move {
+        let work = tokio::spawn(async move {
             let _turn = models.loading.lock().await;
-            match entry.served() {
-                Some(served) => Ok(served),
-                None => models.bring(&entry).await,
+            let task = models.task(&entry, task).await?;
+            match entry.resident(task) {
+                Some(resident) => Ok(resident),
+                None => models.bring(&entry, task).await,
             }
         });
-        task.await.unwrap_or_else(|_| Err(met_a_bug()))
+        work.await.unwrap_or_else(|_| Err(met_a_bug()))
     }
 
-    async fn bring(&self, entry: &Entry) -> Result<Arc<Served>> {
+    /// A task that the model can do; the one that was asked for, or the first.
+    async fn task(&self, entry: &Entry, asked: Option<Task>) -> Result<Task> {
+        if entry.tasks.get().is_none()
+            && let (Some(library), Some(source)) = (&self.library, &entry.source)
+        {
+            let (from, what) = (Arc::clone(library), source.clone());
+            let tasks = blocking(move || from.tasks(&what)).await?;
+            let _ = entry.tasks.set(tasks);
+        }
+        let tasks = entry.tasks.get().map_or(&[][..], Vec::as_slice);
+        let task = asked.or(tasks.first().copied()).unwrap_or(Task::Write);
+        if tasks.contains(&task) {
+            return Ok(task);
+        }
+        let problem = match task {
+            Task::Write => "does not write text: it is for /v1/embeddings",
+            Task::Embed => "does not embed texts here",
+        };
+        Err(ApiError::invalid(format!("{} {problem}", entry.id)).param("model").code("model_not_supported"))
+    }
+
+    async fn bring(&self, entry: &Entry, task: Task) -> Result<Resident> {
         let (Some(library), Some(source)) = (&self.library, &entry.source) else {
             let message = format!("{} was unloaded, and this server cannot load it again", entry.id);
             return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_unloaded"));
         };
         let (from, what) = (Arc::clone(library), source.clone());
-        let memory = blocking(move || from.memory(&what)).await?;
+        let memory = blocking(move || from.memory(&what, task)).await?;
         self.make_room(memory).await?;
         let (from, what) = (Arc::clone(library), source.clone());
-        let loaded = blocking(move || from.load(&what)).await?;
-        let served = Arc::new(Served::new(&entry.id, loaded, memory)?);
-        entry.set(Arc::clone(&served));
-        Ok(served)
+        let loaded = blocking(move || from.load(&what, task)).await?;
+        let resident = Resident::new(&entry.id, loaded, memory)?;
+        entry.set(resident.clone());
+        Ok(resident)
     }
 
     /// Unloads idle models, those used longest ago first, until so many bytes are free.
@@ -204,8 +239,11 @@ impl Models {
             if used.saturating_add(needed) <= budget {
                 return Ok(());
             }
-            let idle = self.entries().into_iter().filter_map(|entry| Some((entry.idle_since()?, entry)));
-            let Some((_, oldest)) = idle.min_by_key(|(since, _)| *since) else {
+            let idle = self.entries().into_iter().flat_map(|entry| {
+                let idle = entry.idle();
+                idle.into_iter().map(move |(since, task)| (since, task, Arc::clone(&entry)))
+            });
+            let Some((_, task, oldest)) = idle.min_by_key(|(since, ..)| *since) else {
                 let mib = |bytes: u64| bytes.div_ceil(1 << 20);
                 let message = format!(
                     "the model takes {} MiB of memory, and {} of the {} MiB for models are in use",
@@ -218,31 +256,37 @@ impl Models {
                     ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("insufficient_memory")
                 });
             };
-            oldest.unload_if_idle().await;
+            oldest.unload_if_idle(task).await;
         }
     }
 
     /// Bytes that models take.
     fn memory(&self) -> u64 {
+        self.loaded().iter().chain(&self.leaving()).map(Resident::memory).sum()
+    }
+
+    /// Those that were told to leave and answer still.
+    fn leaving(&self) -> Vec<Resident> {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.retain(|served| served.strong_count() > 0);
-        let leaving = leaving.iter().filter_map(Weak::upgrade).map(|served| served.memory).sum::<u64>();
-        leaving + self.loaded().iter().map(|served| served.memory).sum::<u64>()
+        leaving.retain(|leaving| leaving.upgrade().is_some());
+        leaving.iter().filter_map(Leaving::upgrade).collect()
     }
 
     /// Takes a model out of memory, as soon as the answers it is giving are complete. False if it was not there.
     pub(crate) fn unload(&self, entry: &Entry) -> bool {
-        let Some(served) = entry.take(|_| true) else { return false };
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&served));
-        true
+        let taken = entry.take(|_| true);
+        let left = taken.iter().map(Resident::leaving);
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        !taken.is_empty()
     }
 
     /// Ends everything that is being answered.
     pub(crate) fn abort(&self) {
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        let leaving: Vec<Arc<Served>> = leaving.iter().filter_map(Weak::upgrade).collect();
-        for served in self.loaded().iter().chain(&leaving) {
-            served.scheduler.abort();
+        for resident in self.loaded().iter().chain(&self.leaving()) {
+            match resident {
+                Resident::Writer(served) => served.scheduler.abort(),
+                Resident::Embedder(embedding) => embedding.batcher.abort(),
+            }
         }
     }
 
@@ -252,8 +296,10 @@ impl Models {
         loop {
             tokio::time::sleep(period).await;
             for entry in self.entries() {
-                if entry.idle_since().is_some_and(|since| since.elapsed() >= timeout) {
-                    entry.unload_if_idle().await;
+                for (since, task) in entry.idle() {
+                    if since.elapsed() >= timeout {
+                        entry.unload_if_idle(task).await;
+                    }
                 }
             }
         }
@@ -261,78 +307,52 @@ impl Models {
 }
 
 impl Entry {
-    fn served(&self) -> Option<Arc<Served>> {
-        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn residents(&self) -> Vec<Resident> {
+        self.residents.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, served: Arc<Served>) {
-        *self.described.write().unwrap_or_else(PoisonError::into_inner) = served.describe();
-        *self.served.write().unwrap_or_else(PoisonError::into_inner) = Some(served);
+    fn resident(&self, task: Task) -> Option<Resident> {
+        self.residents().into_iter().find(|resident| resident.task() == task)
     }
 
-    /// Takes the model out if `condition` holds, in which nobody can get hold of it in between.
-    fn take(&self, condition: impl FnOnce(&Arc<Served>) -> bool) -> Option<Arc<Served>> {
-        let mut place = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        let served = place.take_if(|served| condition(served))?;
-        self.described.write().unwrap_or_else(PoisonError::into_inner)["loaded"] = json!(false);
-        Some(served)
+    fn set(&self, resident: Resident) {
+        let tasks = self.tasks.get().map_or(&[][..], Vec::as_slice);
+        if tasks.first().is_none_or(|first| *first == resident.task()) {
+            let mut described = resident.describe();
+            described["created"] = self.describe()["created"].take();
+            described["tasks"] = tasks.iter().map(|task| task.name()).collect();
+            *self.described.write().unwrap_or_else(PoisonError::into_inner) = described;
+        }
+        self.residents.write().unwrap_or_else(PoisonError::into_inner).push(resident);
     }
 
-    /// Since when nobody uses it; `None` if somebody does, or if it cannot be brought back.
-    fn idle_since(&self) -> Option<Instant> {
-        let place = self.served.read().unwrap_or_else(PoisonError::into_inner);
-        let served =
-            place.as_ref().filter(|served| self.source.is_some() && Arc::strong_count(served) == 1)?;
-        Some(*served.used.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes out those of which `condition` holds, in which nobody can get hold of them in between.
+    fn take(&self, condition: impl Fn(&Resident) -> bool) -> Vec<Resident> {
+        let mut residents = self.residents.write().unwrap_or_else(PoisonError::into_inner);
+        let taken: Vec<Resident> = residents.extract_if(.., |resident| condition(resident)).collect();
+        if residents.is_empty() {
+            self.described.write().unwrap_or_else(PoisonError::into_inner)["loaded"] = json!(false);
+        }
+        taken
+    }
+
+    /// Since when nobody uses it for which task; nothing if it cannot be brought back.
+    fn idle(&self) -> Vec<(Instant, Task)> {
+        let residents = self.residents.read().unwrap_or_else(PoisonError::into_inner);
+        let idle = residents.iter().filter(|resident| self.source.is_some() && resident.is_idle());
+        idle.map(|resident| (resident.used(), resident.task())).collect()
     }
 
     /// Frees the model's memory, unless somebody has come to use it.
-    async fn unload_if_idle(&self) {
-        let taken = self.take(|served| Arc::strong_count(served) == 1);
-        // The scheduler's thread is waited for, and much memory given back: not here, where others wait.
+    async fn unload_if_idle(&self, task: Task) {
+        let taken = self.take(|resident| resident.task() == task && resident.is_idle());
+        // The model's thread is waited for, and much memory given back: not here, where others wait.
         let _ = tokio::task::spawn_blocking(move || drop(taken)).await;
     }
 
     /// The model as `/v1/models` lists it, in memory or as it was.
     pub(crate) fn describe(&self) -> Value {
         self.described.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Served {
-    fn new(id: &str, loaded: Loaded, memory: u64) -> akunu::Result<Served> {
-        let Loaded { scheduler, template } = loaded;
-        let templates = scheduler.model().templates();
-        let template = match templates.names().next() {
-            _ if template.is_some() => template,
-            Some(_) => Some(templates.choose(None, false)?),
-            None => None,
-        };
-        let bytes = std::fs::metadata(scheduler.model().path()).map_or(0, |file| file.len());
-        let used = Mutex::new(Instant::now());
-        Ok(Served { id: id.to_owned(), scheduler, template, created: unix_time(), bytes, memory, used })
-    }
-
-    /// It is being used.
-    pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-
-    fn describe(&self) -> Value {
-        let model = self.scheduler.model();
-        json!({
-            "id": self.id,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "akunu",
-            "family": model.architecture().family,
-            "context_length": model.context(),
-            "parallel": model.sequences(),
-            "size": self.bytes,
-            "memory": self.memory,
-            "backend": model.backend(),
-            "loaded": true,
-        })
     }
 }
 

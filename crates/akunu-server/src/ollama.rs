@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use akunu::embed::{Shape, TooLong};
 use akunu::{FinishReason, Settings, Statistics};
 use akunu_text::chat::{Channel, DateTime, Message};
 use akunu_text::tokenizer::{AddSpecial, Special};
@@ -17,7 +18,8 @@ use crate::constraints;
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::openai::embeddings::{Input, vectors};
+use crate::resident::Served;
 use crate::thinking::{Said, Thinking};
 use crate::tools::Tools;
 
@@ -113,6 +115,44 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     answer(&call, served, prompt, settings, streamed, Kind::Generate).await
 }
 
+/// `POST /api/embed`: texts that are too long are cut unless `truncate` is false, as everywhere in this interface.
+pub(crate) async fn embed(mut call: Call) -> Result<Response, ApiError> {
+    let fields = &mut call.fields;
+    let name: String = fields.need("model")?;
+    let input = Input::read(fields.need("input")?, "input")?;
+    let too_long = if fields.take("truncate")?.unwrap_or(true) { TooLong::Cut } else { TooLong::Refuse };
+    let shape = Shape { dimensions: fields.take("dimensions")?, ..Shape::default() };
+    embedding_options(fields)?;
+    let vectors = vectors(&call, Some(&name), "input", input, shape, too_long).await?;
+    Ok(whole(&json!({
+        "model": vectors.model,
+        "embeddings": vectors.vectors,
+        "total_duration": call.caller.began.elapsed().as_nanos() as u64,
+        "load_duration": 0,
+        "prompt_eval_count": vectors.tokens,
+    })))
+}
+
+/// `POST /api/embeddings`, the older form: one text, and a vector that is not scaled.
+pub(crate) async fn embed_one(mut call: Call) -> Result<Response, ApiError> {
+    let fields = &mut call.fields;
+    let name: String = fields.need("model")?;
+    let input = Input::Texts(vec![fields.need("prompt")?]);
+    embedding_options(fields)?;
+    let shape = Shape { normalize: false, ..Shape::default() };
+    let vectors = vectors(&call, Some(&name), "prompt", input, shape, TooLong::Cut).await?;
+    Ok(whole(&json!({"embedding": vectors.vectors.into_iter().next()})))
+}
+
+/// Of the options none is for embeddings but `num_ctx`, which is as the model was loaded.
+fn embedding_options(fields: &mut Fields) -> Result<(), ApiError> {
+    if let Some(mut options) = fields.object("options")? {
+        options.take::<usize>("num_ctx")?;
+        options.end()?;
+    }
+    fields.end()
+}
+
 /// `think`: whether to, or how hard.
 fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
     let wanted = match fields.take::<Value>("think")? {
@@ -170,7 +210,7 @@ async fn answer(
     kind: Kind,
 ) -> Result<Response, ApiError> {
     let syntax = prompt.calls;
-    let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(call)?;
+    let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(call).await?;
     let lines = Lines { served, kind, finished: None, calls: Calls::new(syntax, 1), call: None };
     if streamed {
         return Ok(stream(answer, lines));

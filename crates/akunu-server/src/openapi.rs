@@ -70,6 +70,7 @@ fn paths() -> Value {
             "ResponsesRequest",
             Events,
         ),
+        ("OpenAI", "post /v1/embeddings", "Turn texts into vectors", "EmbeddingsRequest", Json),
         ("Anthropic", "post /v1/messages", "Answer a conversation", "MessagesRequest", Events),
         (
             "Anthropic",
@@ -80,6 +81,8 @@ fn paths() -> Value {
         ),
         ("Ollama", "post /api/chat", "Answer a conversation", "OllamaChatRequest", Lines),
         ("Ollama", "post /api/generate", "Answer or continue a text", "OllamaGenerateRequest", Lines),
+        ("Ollama", "post /api/embed", "Turn texts into vectors", "OllamaEmbedRequest", Json),
+        ("Ollama", "post /api/embeddings", "Turn a text into a vector", "OllamaEmbeddingsRequest", Json),
         ("Ollama", "get /api/tags", "What models there are", "", Json),
         ("Ollama", "post /api/show", "What a model is", "OllamaShowRequest", Json),
         ("Ollama", "get /api/version", "The version of the server", "", Json),
@@ -340,6 +343,21 @@ fn schemas() -> Value {
             think(),
             ("options", options()),
         ], &["model"]),
+        "EmbeddingsRequest": object(vec![
+            model(),
+            ("input", text_or_list("A text, several, tokens, or several lists of them.", json!(["Hello!", "Bye!"]))),
+            ("dimensions", integer("Keep so many numbers of each vector, where the model is trained for it.", 8)),
+            ("encoding_format", string("float or base64: the numbers as F32, least significant byte first.", "float")),
+            ("truncate", field("boolean", "Leave out the end of texts that are too long, instead of refusing them.", json!(false))),
+        ], &["input"]),
+        "OllamaEmbedRequest": object(vec![
+            model(),
+            ("input", text_or_list("A text, or several.", json!("Hello!"))),
+            ("dimensions", integer("Keep so many numbers of each vector.", 8)),
+            ("truncate", field("boolean", "Leave out the end of texts that are too long.", json!(true))),
+        ], &["model", "input"]),
+        "OllamaEmbeddingsRequest":
+            object(vec![model(), ("prompt", string("The text.", "Hello!"))], &["model", "prompt"]),
         "OllamaShowRequest": object(vec![model()], &["model"]),
         "TokenizeRequest": object(vec![
             model(),

@@ -12,7 +12,8 @@ use crate::app::App;
 
 /// `GET /health`
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Json<Value> {
-    let models: Vec<String> = app.models.loaded().iter().map(|served| served.id.clone()).collect();
+    let mut models: Vec<String> = app.models.loaded().iter().map(|one| one.id().to_owned()).collect();
+    models.dedup();
     Json(json!({"status": "ok", "models": models}))
 }
 

@@ -1,6 +1,7 @@
 //! What models think before they answer: whether they should, and telling it from the answer.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use akunu::scheduler::{Event, LogProbabilities};
 use akunu::{FinishReason, Statistics};
@@ -17,11 +18,13 @@ pub(crate) struct Thinking {
     pub(crate) wanted: Option<bool>,
     /// Whether thoughts are told from the answer; else they stand in it with their marks.
     pub(crate) apart: bool,
+    /// Most tokens of thoughts.
+    pub(crate) budget: Option<NonZeroU32>,
 }
 
 impl Default for Thinking {
     fn default() -> Thinking {
-        Thinking { wanted: None, apart: true }
+        Thinking { wanted: None, apart: true, budget: None }
     }
 }
 

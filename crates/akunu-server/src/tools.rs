@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::resident::Served;
 
 type Result<T> = std::result::Result<T, ApiError>;
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use akunu::scheduler::Limits;
-use akunu_server::{Config, Library, Loaded, Server, Source};
+use akunu_server::{Config, Library, Loaded, Server, Source, Task};
 use akunu_text::chat::ChatTemplate;
 use serde_json::{Value, json};
-use support::{Reply, Running, chunk, head, start, tiny, until};
+use support::{Reply, Running, chunk, head, start, tiny, tiny_embedder, until};
 
 /// Every tiny model takes 100 bytes here.
 const SIZE: u64 = 100;
@@ -22,17 +22,24 @@ const SIZE: u64 = 100;
 struct Fixtures(Arc<AtomicUsize>);
 
 impl Library for Fixtures {
-    fn memory(&self, source: &Source) -> akunu::Result<u64> {
+    fn tasks(&self, source: &Source) -> akunu::Result<Vec<Task>> {
+        Ok(if source.model == "bert" { vec![Task::Embed] } else { vec![Task::Write, Task::Embed] })
+    }
+
+    fn memory(&self, source: &Source, _: Task) -> akunu::Result<u64> {
         if source.model == "huge" { Ok(SIZE * 1000) } else { Ok(SIZE) }
     }
 
-    fn load(&self, source: &Source) -> akunu::Result<Loaded> {
-        if !["llama", "qwen2", "gemma"].contains(&source.model.as_str()) {
+    fn load(&self, source: &Source, task: Task) -> akunu::Result<Loaded> {
+        if !["llama", "qwen2", "gemma", "bert"].contains(&source.model.as_str()) {
             return Err(akunu::Error::UnknownModel { name: source.model.clone(), near: Vec::new() });
         }
         self.0.fetch_add(1, Ordering::Relaxed);
+        if task == Task::Embed {
+            return Ok(Loaded::Embedder(tiny_embedder(&source.model)));
+        }
         let scheduler = tiny(&source.model, 2, &Limits::default());
-        Ok(Loaded { scheduler, template: Some(ChatTemplate::builtin("chatml").unwrap()) })
+        Ok(Loaded::Writer { scheduler, template: Some(ChatTemplate::builtin("chatml").unwrap()) })
     }
 }
 
@@ -163,5 +170,39 @@ fn one_load_serves_all_who_wait_for_it() {
             scope.spawn(|| assert_eq!(ask(&server, "llama").status, 200));
         }
     });
+    assert_eq!(loads.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_model_is_in_memory_for_each_task_apart() {
+    let config = Config { memory_budget: Some(2 * SIZE), ..Config::default() };
+    let (server, loads) = library(config, &["llama", "bert"]);
+    assert_eq!(loaded(&server), ["bert", "llama"]);
+    let listed = server.get("/v1/models/bert").json();
+    assert_eq!((&listed["tasks"], &listed["pooling"]), (&json!(["embed"]), &json!("mean")));
+    assert_eq!(server.get("/v1/models/llama").json()["tasks"], json!(["write", "embed"]));
+    let embed = |model: &str| server.post("/v1/embeddings", &json!({"model": model, "input": [1, 2, 3]}));
+    // To embed, the model that writes is loaded again, and the one used longest ago makes room.
+    assert_eq!(embed("bert").status, 200);
+    assert_eq!(ask(&server, "llama").status, 200);
+    assert_eq!(embed("llama").status, 200);
+    assert_eq!((loaded(&server), loads.load(Ordering::Relaxed)), (vec![json!("llama")], 3));
+    assert_eq!(server.get("/v1/metrics").json()["models"]["llama"]["memory_bytes"], 2 * SIZE);
+    assert_eq!(server.get("/v1/metrics").json()["models"]["llama"]["total_requests"], 2);
+    let reply = ask(&server, "bert");
+    assert_eq!((reply.status, reply.code().as_str()), (400, "model_not_supported"));
+    assert_eq!(embed("bert").status, 200);
+    assert_eq!(server.post("/v1/models/unload", &json!({"id": "llama"})).json()["unloaded"], true);
+    assert_eq!(loaded(&server), ["bert"]);
+    assert_eq!(server.post("/v1/models/unload", &json!({"id": "bert"})).json()["unloaded"], true);
+    assert_eq!(server.post("/v1/models/load", &json!({"id": "bert"})).json()["loaded"], true);
+}
+
+#[test]
+fn idle_embedders_leave() {
+    let config = Config { idle_timeout: Some(Duration::from_millis(100)), ..Config::default() };
+    let (server, loads) = library(config, &["bert"]);
+    until(|| loaded(&server).is_empty());
+    assert_eq!(server.post("/v1/embeddings", &json!({"model": "bert", "input": [1, 2]})).status, 200);
     assert_eq!(loads.load(Ordering::Relaxed), 2);
 }

@@ -7,9 +7,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use akunu::scheduler::Limits;
-use akunu_server::Config;
+use akunu_server::{Config, Server};
+use akunu_text::chat::ChatTemplate;
 use serde_json::{Map, Value};
-use support::{serve, tiny};
+use support::{serve, start, tiny, tiny_embedder};
 
 #[test]
 fn every_route_is_described_and_nothing_else() {
@@ -37,7 +38,11 @@ fn every_route_is_described_and_nothing_else() {
 
 #[test]
 fn every_field_that_is_described_is_taken() {
-    let server = serve(Config::default(), vec![("smollm2", tiny("phi3-longrope", 2, &Limits::default()))]);
+    let server = Server::new(Config::default());
+    let template = ChatTemplate::builtin("chatml").unwrap();
+    server.add("smollm2", tiny("phi3-longrope", 2, &Limits::default()), Some(template)).unwrap();
+    server.add_embedder("minilm", tiny_embedder("llama")).unwrap();
+    let server = start(server);
     let description = server.get("/openapi.json").json();
     let mut tried = 0;
     for (path, operations) in description["paths"].as_object().unwrap() {
@@ -52,13 +57,16 @@ fn every_field_that_is_described_is_taken() {
         for needed in schema["required"].as_array().unwrap() {
             assert!(properties[needed.as_str().unwrap()].get("example").is_some(), "{needed} has no example");
         }
-        let body: Map<String, Value> = properties
+        let mut body: Map<String, Value> = properties
             .iter()
             .filter_map(|(name, field)| Some((name.clone(), field.get("example")?.clone())))
             .collect();
+        if path.contains("embed") {
+            body.insert("model".to_owned(), "minilm".into());
+        }
         let reply = server.post(path, &Value::Object(body));
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         tried += 1;
     }
-    assert_eq!(tried, 11);
+    assert_eq!(tried, 14);
 }

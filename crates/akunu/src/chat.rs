@@ -197,7 +197,7 @@ impl Chat {
             let mut settings = self.settings.clone();
             if let (Some(constraint), Some(syntax)) = (&mut settings.constraint, self.syntax) {
                 let tokenizer = self.model.tokenizer()?;
-                *constraint = constraint.after_thinking(&syntax.reasoning, &tokens, tokenizer);
+                *constraint = constraint.after_thinking(&syntax.reasoning, &tokens, tokenizer, None);
             }
             Ok((Generation::new(&mut self.sequence, tokens, &settings)?, splitter))
         });

@@ -14,7 +14,7 @@ use crate::calls::{self, Call, Calls, Part};
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::{Said, Thinking};
 use crate::tools::Tools;
 
@@ -46,7 +46,7 @@ pub(crate) async fn complete(mut call: app::Call) -> Result<Response, ApiError> 
         log_probabilities: log_probabilities.is_some(),
         calls: Calls::new(syntax, wishes.choices),
     };
-    let answer = question.ask(&call)?;
+    let answer = question.ask(&call).await?;
     if wishes.stream {
         return Ok(stream(answer, chat));
     }
@@ -86,7 +86,7 @@ fn thinking(fields: &mut Fields) -> Result<Thinking, ApiError> {
             return Err(ApiError::field("reasoning_format", problem));
         }
     };
-    Ok(Thinking { wanted, apart })
+    Ok(Thinking { wanted, apart, budget: None })
 }
 
 /// Whether the answer goes on with a last message of the assistant's, in the words of vLLM.

@@ -11,7 +11,7 @@ use super::{Envelope, MOST_ALTERNATIVES, Wishes};
 use crate::app::Call;
 use crate::ask::{Question, Wire, finish_reason, sse, stream, token_text, whole};
 use crate::error::{ApiError, Dialect};
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::{Said, Taken};
 
 /// Most prompts in one request.
@@ -51,7 +51,7 @@ pub(crate) async fn complete(mut call: Call) -> Result<Response, ApiError> {
         let mut question =
             Question::new(&call.app, Arc::clone(&served), prompt.into(), settings, wishes.stream)?;
         wishes.apply(&mut question, log_probabilities);
-        answers.push(question.ask(&call)?);
+        answers.push(question.ask(&call).await?);
     }
     let completion = Completion {
         envelope: Envelope::new("cmpl-", "text_completion", served, wishes.usage),

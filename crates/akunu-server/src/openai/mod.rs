@@ -2,6 +2,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod models;
 pub(crate) mod responses;
 pub(crate) mod tokens;
@@ -16,7 +17,7 @@ use crate::ask::{Question, random, sampling, sse, timings, usage};
 use crate::constraints;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::Taken;
 
 /// Most alternatives a client may ask for with each token.

@@ -50,7 +50,7 @@ pub(crate) async fn load(mut call: Call) -> Result<Json<Value>, ApiError> {
         }
     };
     let began = Instant::now();
-    if let Err(error) = models.load(&entry).await {
+    if let Err(error) = models.load(&entry, None).await {
         if is_new {
             models.remove(&entry);
         }

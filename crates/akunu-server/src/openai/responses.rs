@@ -15,7 +15,7 @@ use crate::constraints;
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::models::Served;
+use crate::resident::Served;
 use crate::thinking::{Said, Taken, Thinking};
 use crate::tools::Tools;
 
@@ -76,7 +76,7 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
         finished: None,
         events: 0,
     };
-    let answer = Question::new(&call.app, served, prompt, settings, streamed)?.ask(&call)?;
+    let answer = Question::new(&call.app, served, prompt, settings, streamed)?.ask(&call).await?;
     if streamed {
         return Ok(stream(answer, reply));
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use akunu::embed::{EmbedOptions, Embedder};
 use akunu::scheduler::{Limits, Scheduler};
 use akunu::{Model, Options};
 use akunu_server::{Config, Server};
@@ -31,6 +32,14 @@ pub fn tiny(name: &str, sequences: usize, limits: &Limits) -> Scheduler {
     let options = Options { backend: "reference".to_owned(), sequences, ..Options::default() };
     let model = Model::load(folder.join(name).join("model.gguf"), &options).unwrap();
     Scheduler::new(model, limits).unwrap()
+}
+
+/// A tiny random model that embeds: an encoder, or one that writes too.
+pub fn tiny_embedder(name: &str) -> Embedder {
+    let folder = if name == "bert" { "encoders" } else { "tiny" };
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures");
+    let options = EmbedOptions { backend: "reference".to_owned(), ..EmbedOptions::default() };
+    Embedder::load(fixtures.join(folder).join(name).join("model.gguf"), &options).unwrap()
 }
 
 /// Serves `models`, all with the ChatML template.

@@ -22,6 +22,7 @@ mod compile;
 mod gbnf;
 mod lark;
 mod matcher;
+mod recursion;
 mod schema;
 mod thinking;
 mod tools;
@@ -95,6 +96,11 @@ impl Language {
 impl Constraint {
     fn new(language: Language, text: String) -> Constraint {
         Constraint(Arc::new(Grammar { language, text, around: None }))
+    }
+
+    /// Any text: for answers of which only the thoughts before them are bounded.
+    pub fn any() -> Constraint {
+        Constraint::new(Language::Lark, "start: /(?s:.*)/".to_owned())
     }
 
     /// Any JSON object.

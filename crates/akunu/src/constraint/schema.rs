@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Language;
+use super::{Language, recursion};
 use crate::{Error, Result};
 
 /// Keywords of some draft that restrict instances in ways no grammar here can.
@@ -41,11 +41,11 @@ const NO_LEAP_SECOND: &str = "^[^:]*:[0-9]{2}:[0-5]";
 const SOME_YEAR: &str = "^(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-";
 
 /// Keywords that hold one schema.
-const ONE: [&str; 3] = ["additionalProperties", "additionalItems", "items"];
+pub(super) const ONE: [&str; 3] = ["additionalProperties", "additionalItems", "items"];
 /// Keywords that hold a list of schemas.
-const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+pub(super) const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords that hold schemas by name.
-const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
 /// Schemas within schemas.
 const DEEPEST: usize = 128;
@@ -62,7 +62,12 @@ pub(super) fn prepare(schema: &Value) -> Result<Value> {
 /// The same for a schema that is part of something: `place` is where.
 pub(super) fn prepare_at(schema: &Value, place: &str) -> Result<Value> {
     let mut walk = Walk { root: schema, schemas: 0 };
-    Ok(framed(walk.schema(schema, place, 0)?))
+    let prepared = walk.schema(schema, place, 0)?;
+    if let Some(at) = recursion::endless(schema) {
+        let at = at.replacen('#', place, 1);
+        return Err(refuse(&at, "the schema asks for itself without end: no instance would be finite"));
+    }
+    Ok(framed(prepared))
 }
 
 /// A schema with how its instances are written: as Python writes JSON, one space after commas and colons. That leaves models
@@ -152,16 +157,11 @@ impl Walk<'_> {
         for _ in 0..LONGEST_CHAIN {
             match schema.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.get("$ref"))
             {
-                Some(reference) => schema = self.find(reference.as_str()?)?,
+                Some(reference) => schema = find(self.root, reference.as_str()?)?,
                 None => return Some(schema.clone()),
             }
         }
         None
-    }
-
-    fn find(&self, reference: &str) -> Option<&Value> {
-        let pointer = percent_decoded(reference.strip_prefix('#')?)?;
-        self.root.pointer(&pointer)
     }
 
     fn reference(&self, value: &Value, place: &str) -> Result<()> {
@@ -170,7 +170,7 @@ impl Walk<'_> {
             return Err(refuse(place, "only references within the schema are followed"));
         }
         let is_pointer = reference == "#" || reference.starts_with("#/");
-        if is_pointer && self.find(reference).is_none() {
+        if is_pointer && find(self.root, reference).is_none() {
             return Err(refuse(place, &format!("there is nothing at {reference}")));
         }
         Ok(())
@@ -192,6 +192,12 @@ impl Walk<'_> {
     }
 }
 
+/// What a reference within a schema refers to.
+pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    let pointer = percent_decoded(reference.strip_prefix('#')?)?;
+    root.pointer(&pointer)
+}
+
 /// Holds dates and times to those that exist.
 fn real_times(fields: &mut Map<String, Value>) {
     let patterns: &[&str] = match fields.get("format").and_then(Value::as_str) {
@@ -206,7 +212,7 @@ fn real_times(fields: &mut Map<String, Value>) {
 }
 
 /// A name as part of a JSON pointer.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
@@ -310,6 +316,11 @@ mod tests {
         // One that holds itself ends.
         let own = json!({"oneOf": [{"$ref": "#"}]});
         assert!(prepare(&own).is_err());
+        let own = json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]});
+        assert_eq!(
+            refused(&own),
+            "JSON Schema, #/properties/a/$ref: the schema asks for itself without end: no instance would be finite"
+        );
     }
 
     #[test]

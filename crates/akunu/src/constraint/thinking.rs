@@ -1,5 +1,6 @@
 //! Constraints that begin when the model has thought.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use akunu_text::Tokenizer;
@@ -14,16 +15,26 @@ const PROMPT_END: usize = 32;
 
 impl Constraint {
     /// The same for an answer that thoughts may come before, between these marks: thoughts are free, and line feeds may follow
-    /// them. A prompt that ends with the opening mark has begun them already.
+    /// them. A prompt that ends with the opening mark has begun them already. With a budget thoughts end after so many tokens,
+    /// if the closing mark is a token of its own.
     #[must_use]
-    pub fn after_thinking(&self, marks: &Marks, prompt: &[u32], tokenizer: &Tokenizer) -> Constraint {
+    pub fn after_thinking(
+        &self,
+        marks: &Marks,
+        prompt: &[u32],
+        tokenizer: &Tokenizer,
+        budget: Option<NonZeroU32>,
+    ) -> Constraint {
         let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
         let end = String::from_utf8_lossy(&tokenizer.decode_with_special(end)).into_owned();
         let start = if end.trim_end().ends_with(marks.open) { "inside" } else { "thoughts?" };
         let open = mark(marks.open, tokenizer).unwrap_or_else(|| literal(marks.open));
         let inside = match mark(marks.close, tokenizer) {
             // No text is spelled with a mark.
-            Some(close) => format!("inside: TEXT? {close} BREAKS?\nTEXT: /(?s:.+)/"),
+            Some(close) => {
+                let most = budget.map_or_else(String::new, |budget| format!("[max_tokens={budget}]"));
+                format!("inside: text? {close} BREAKS?\ntext{most}: TEXT\nTEXT: /(?s:.+)/")
+            }
             None => format!("inside: until BREAKS?\nuntil[lazy]: /(?s:.*){}/", escaped(marks.close)),
         };
         let around = format!("start: {start} @answer\nthoughts: {open} inside\n{inside}\nBREAKS: /\\n+/\n");

@@ -109,6 +109,11 @@ struct Engine {
     out: Outputs,
 }
 
+/// Whether a model was made to read texts and cannot write any.
+pub fn is_encoder(file: &ModelFile) -> Result<bool> {
+    Ok(Architecture::of(file)?.0.mask == Mask::Full)
+}
+
 impl Embedder {
     /// Loads the model at `path`.
     pub fn load(path: impl AsRef<Path>, options: &EmbedOptions) -> Result<Embedder> {
@@ -218,7 +223,7 @@ impl Embedder {
     }
 
     /// Whether a text's tokens can be embedded.
-    fn check(&self, tokens: &[TokenId]) -> Result<()> {
+    pub fn check(&self, tokens: &[TokenId]) -> Result<()> {
         let problem = if tokens.is_empty() {
             "a text without tokens has no embedding".to_owned()
         } else if tokens.len() > self.context {

@@ -25,6 +25,15 @@ impl Pooling {
     /// Names of the ways, as the command line takes them.
     pub const NAMES: [&str; 3] = ["cls", "mean", "last"];
 
+    /// Its name, one of those.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pooling::Cls => "cls",
+            Pooling::Mean => "mean",
+            Pooling::Last => "last",
+        }
+    }
+
     /// The rows of a text of `count` tokens whose states are wanted.
     pub(super) fn rows(self, count: usize) -> Range<usize> {
         match self {

@@ -1,10 +1,11 @@
 //! The models of this machine, as the server loads them.
 
+use akunu::embed::{EmbedOptions, Embedder, is_encoder};
 use akunu::hub::Hub;
 use akunu::scheduler::{Limits, Scheduler};
 use akunu::{KvType, Options, Result, Summary};
 use akunu_format::ModelFile;
-use akunu_server::{Library, Loaded, Source};
+use akunu_server::{Library, Loaded, Source, Task};
 use akunu_text::chat::ChatTemplate;
 
 use crate::engine::EngineArguments;
@@ -28,11 +29,20 @@ impl Local {
 }
 
 impl Library for Local {
-    fn memory(&self, source: &Source) -> Result<u64> {
+    fn tasks(&self, source: &Source) -> Result<Vec<Task>> {
+        let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
+        Ok(if is_encoder(&file)? { vec![Task::Embed] } else { vec![Task::Write, Task::Embed] })
+    }
+
+    fn memory(&self, source: &Source, task: Task) -> Result<u64> {
         let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
         let Some(memory) = Summary::of(&file, self.engine(source).ctx.map(u64::from))?.memory else {
             return Ok(0);
         };
+        // An embedder keeps about one context, in F16.
+        if task == Task::Embed {
+            return Ok(memory.weights + memory.scratch.unwrap_or(0) + memory.kv_cache.unwrap_or(0));
+        }
         let elements = memory.kv_cache.unwrap_or(0) / 2;
         let cache = match self.engine.kv {
             KvType::F16 => elements * 2,
@@ -41,8 +51,18 @@ impl Library for Local {
         Ok(memory.weights + memory.scratch.unwrap_or(0) + cache * self.parallel as u64)
     }
 
-    fn load(&self, source: &Source) -> Result<Loaded> {
+    fn load(&self, source: &Source, task: Task) -> Result<Loaded> {
         let path = Hub::from_env()?.resolve(&source.model)?;
+        if task == Task::Embed {
+            let engine = self.engine(source);
+            let options = EmbedOptions {
+                backend: engine.backend,
+                threads: engine.threads.map(|n| n as usize),
+                context: source.context,
+                ..EmbedOptions::default()
+            };
+            return Ok(Loaded::Embedder(Embedder::load(path, &options)?));
+        }
         let default = Options::default();
         let options = Options {
             sequences: self.parallel,
@@ -53,6 +73,6 @@ impl Library for Local {
         let model = self.engine(source).load(Some(&path.to_string_lossy()), &options)?;
         let scheduler = Scheduler::new(model, &self.limits)?;
         let template = self.template.as_deref().map(ChatTemplate::from_source).transpose()?;
-        Ok(Loaded { scheduler, template })
+        Ok(Loaded::Writer { scheduler, template })
     }
 }

@@ -128,13 +128,21 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = positive())]
     max_body: u32,
 
+    /// How long a client may take to send a request's body
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = positive())]
+    body_timeout: u32,
+
     /// How long answers may take to finish after Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     shutdown_grace: u64,
 
-    /// What to write to standard error about each request; never what is in it
+    /// What to write to standard error about each request
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log: LogFormat,
+
+    /// Write prompts into the log too, as models read them
+    #[arg(long)]
+    log_prompts: bool,
 
     #[command(flatten)]
     engine: EngineArguments,
@@ -168,7 +176,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         rate_limit: arguments.rate_limit,
         connections: arguments.max_connections as usize,
         body_limit: (arguments.max_body as usize) << 20,
+        body_timeout: Duration::from_secs(arguments.body_timeout.into()),
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
+        log_prompts: arguments.log_prompts,
         log: match arguments.log {
             LogFormat::Off => Log::Off,
             LogFormat::Text => Log::Text,

@@ -6,6 +6,8 @@ mod hostile;
 mod prefixes;
 mod schemas;
 
+use std::num::NonZeroU32;
+
 use akunu_text::Tokenizer;
 use serde_json::{Map, Value, json};
 
@@ -158,7 +160,7 @@ fn thoughts_are_free_and_the_answer_is_not() {
     let text = |matcher: &mut Matcher, text: &str| {
         text.bytes().for_each(|byte| matcher.commit(u32::from(byte)).unwrap());
     };
-    let mut matcher = tested.matcher(&number.after_thinking(&marks, &[], tokenizer));
+    let mut matcher = tested.matcher(&number.after_thinking(&marks, &[], tokenizer, None));
     // It may think, or answer at once.
     assert!(matcher.allows(open).unwrap() && matcher.allows(u32::from(b'7')).unwrap());
     assert!(!matcher.allows(u32::from(b'x')).unwrap());
@@ -170,7 +172,7 @@ fn thoughts_are_free_and_the_answer_is_not() {
     text(&mut matcher, "\n\n42");
     assert!(matcher.may_end().unwrap() && !matcher.allows(close).unwrap());
     // A prompt that begins the thoughts.
-    let mut matcher = tested.matcher(&number.after_thinking(&marks, &[65, open, 10], tokenizer));
+    let mut matcher = tested.matcher(&number.after_thinking(&marks, &[65, open, 10], tokenizer, None));
     assert!(matcher.allows(u32::from(b'x')).unwrap() && matcher.allows(close).unwrap());
     matcher.commit(close).unwrap();
     text(&mut matcher, "7");
@@ -178,10 +180,33 @@ fn thoughts_are_free_and_the_answer_is_not() {
 }
 
 #[test]
+fn a_budget_ends_the_thoughts_and_leaves_the_answer_free() {
+    let tested = Tested::new();
+    let marks = akunu_text::chat::Syntax::of_template("</think>").unwrap().reasoning;
+    let (open, close) = (300, 301);
+    let any = Constraint::any().after_thinking(&marks, &[], &tested.tokenizer, NonZeroU32::new(3));
+    let mut matcher = tested.matcher(&any);
+    matcher.commit(open).unwrap();
+    for byte in *b"abc" {
+        assert!(matcher.allows(close).unwrap());
+        matcher.commit(u32::from(byte)).unwrap();
+    }
+    assert!(!matcher.allows(u32::from(b'd')).unwrap() && matcher.allows(close).unwrap());
+    matcher.commit(close).unwrap();
+    for byte in *b"much longer" {
+        assert!(matcher.may_end().unwrap());
+        matcher.commit(u32::from(byte)).unwrap();
+    }
+    // Without thoughts nothing is bounded.
+    assert!(tested.accepts(&any, "much longer") && tested.accepts(&any, ""));
+}
+
+#[test]
 fn marks_that_are_no_tokens_are_found_in_the_text() {
     let tested = Tested::new();
     let marks = akunu_text::chat::Marks { open: "<t>", close: "</t>" };
-    let constraint = Constraint::regex("[0-9]+").unwrap().after_thinking(&marks, &[], &tested.tokenizer);
+    let constraint =
+        Constraint::regex("[0-9]+").unwrap().after_thinking(&marks, &[], &tested.tokenizer, None);
     for text in ["42", "<t>a<b></t>42", "<t></t>\n\n7"] {
         assert!(tested.accepts(&constraint, text), "{text}");
     }

@@ -1,0 +1,179 @@
+//! Models in memory, each for one of its tasks.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use akunu::scheduler::Scheduler;
+use akunu_text::chat::ChatTemplate;
+use serde_json::{Value, json};
+
+use crate::batcher::Batcher;
+use crate::library::{Loaded, Task};
+
+/// Requests that may wait for an embedder. Each takes no more than its texts.
+const MOST_WAITING: usize = 256;
+
+/// A model that answers. Whoever holds it keeps it in memory: nothing is freed under a running request.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) id: String,
+    pub(crate) scheduler: Scheduler,
+    /// The model's chat template; `None` if it was not made for conversations.
+    pub(crate) template: Option<ChatTemplate>,
+    /// What it takes in memory; 0 where nobody counts.
+    memory: u64,
+    used: Mutex<Instant>,
+}
+
+/// A model that turns texts into vectors; kept in memory in the same way.
+#[derive(Debug)]
+pub(crate) struct Embedding {
+    pub(crate) id: String,
+    pub(crate) batcher: Batcher,
+    memory: u64,
+    used: Mutex<Instant>,
+}
+
+/// A model in memory, for one of its tasks.
+#[derive(Clone, Debug)]
+pub(crate) enum Resident {
+    Writer(Arc<Served>),
+    Embedder(Arc<Embedding>),
+}
+
+/// One that was told to leave memory, and does when nobody holds it any more.
+pub(crate) enum Leaving {
+    Writer(Weak<Served>),
+    Embedder(Weak<Embedding>),
+}
+
+impl Resident {
+    pub(crate) fn new(id: &str, loaded: Loaded, memory: u64) -> akunu::Result<Resident> {
+        let (id, used) = (id.to_owned(), Mutex::new(Instant::now()));
+        Ok(match loaded {
+            Loaded::Writer { scheduler, template } => {
+                let templates = scheduler.model().templates();
+                let template = match templates.names().next() {
+                    _ if template.is_some() => template,
+                    Some(_) => Some(templates.choose(None, false)?),
+                    None => None,
+                };
+                Resident::Writer(Arc::new(Served { id, scheduler, template, memory, used }))
+            }
+            Loaded::Embedder(embedder) => {
+                let path = embedder.path().to_owned();
+                let batcher = Batcher::new(embedder, MOST_WAITING);
+                let batcher = batcher.map_err(|source| akunu::Error::Io { path, source })?;
+                Resident::Embedder(Arc::new(Embedding { id, batcher, memory, used }))
+            }
+        })
+    }
+
+    pub(crate) fn task(&self) -> Task {
+        match self {
+            Resident::Writer(_) => Task::Write,
+            Resident::Embedder(_) => Task::Embed,
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        match self {
+            Resident::Writer(served) => &served.id,
+            Resident::Embedder(embedding) => &embedding.id,
+        }
+    }
+
+    /// Bytes it takes; 0 where nobody counts.
+    pub(crate) fn memory(&self) -> u64 {
+        match self {
+            Resident::Writer(served) => served.memory,
+            Resident::Embedder(embedding) => embedding.memory,
+        }
+    }
+
+    /// When it was used last.
+    pub(crate) fn used(&self) -> Instant {
+        let used = match self {
+            Resident::Writer(served) => &served.used,
+            Resident::Embedder(embedding) => &embedding.used,
+        };
+        *used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody but its entry holds it.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Resident::Writer(served) => Arc::strong_count(served) == 1,
+            Resident::Embedder(embedding) => Arc::strong_count(embedding) == 1,
+        }
+    }
+
+    pub(crate) fn leaving(&self) -> Leaving {
+        match self {
+            Resident::Writer(served) => Leaving::Writer(Arc::downgrade(served)),
+            Resident::Embedder(embedding) => Leaving::Embedder(Arc::downgrade(embedding)),
+        }
+    }
+
+    /// As `/v1/models` lists it, but for what its entry knows.
+    pub(crate) fn describe(&self) -> Value {
+        let (path, backend, more) = match self {
+            Resident::Writer(served) => {
+                let model = served.scheduler.model();
+                let more = json!({
+                    "family": model.architecture().family,
+                    "context_length": model.context(),
+                    "parallel": model.sequences(),
+                });
+                (model.path(), model.backend(), more)
+            }
+            Resident::Embedder(embedding) => {
+                let embedder = embedding.batcher.embedder();
+                let more = json!({
+                    "context_length": embedder.context(),
+                    "dimensions": embedder.dimensions(),
+                    "pooling": embedder.pooling().name(),
+                });
+                (embedder.path(), embedder.backend(), more)
+            }
+        };
+        let mut described = json!({
+            "id": self.id(),
+            "object": "model",
+            "created": 0,
+            "owned_by": "akunu",
+            "size": std::fs::metadata(path).map_or(0, |file| file.len()),
+            "memory": self.memory(),
+            "backend": backend,
+            "loaded": true,
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            described[name] = value.clone();
+        }
+        described
+    }
+}
+
+impl Leaving {
+    /// While somebody holds it.
+    pub(crate) fn upgrade(&self) -> Option<Resident> {
+        match self {
+            Leaving::Writer(served) => served.upgrade().map(Resident::Writer),
+            Leaving::Embedder(embedding) => embedding.upgrade().map(Resident::Embedder),
+        }
+    }
+}
+
+impl Served {
+    /// It is being used.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+impl Embedding {
+    /// It is being used.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}

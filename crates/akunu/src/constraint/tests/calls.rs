@@ -91,7 +91,8 @@ fn marks_that_are_no_tokens_begin_calls_too() {
 #[test]
 fn plain_json_is_a_call_from_its_first_brace_on() {
     let tested = Tested::new();
-    for (template, arguments) in [("", "arguments"), ("tools \"parameters\": ", "parameters")] {
+    let llama = "tools {\"name\": function name, \"parameters\": dictionary}";
+    for (template, arguments) in [("", "arguments"), (llama, "parameters")] {
         let auto = constraint(&tested, template, &ToolChoice::Auto);
         let call = format!("{{\"name\": \"sum\", \"{arguments}\": {{\"of\": [7]}}}}");
         assert!(accepts(&tested, &auto, &call) && accepts(&tested, &auto, "Seven {\"name\": 1}."));

@@ -124,23 +124,18 @@ impl Model {
 impl<S: BorrowMut<Sequence>> Generation<S> {
     /// Continues `prompt` in `sequence`. What the two have in common is not fed again; what else the sequence holds is
     /// dropped.
-    pub fn new(mut sequence: S, prompt: Vec<u32>, settings: &Settings) -> Result<Self> {
+    pub fn new(sequence: S, prompt: Vec<u32>, settings: &Settings) -> Result<Self> {
+        Generation::begin(sequence, prompt, settings).map_err(|refused| refused.1)
+    }
+
+    /// The same for those who want the sequence back, as it was, where the request makes no sense.
+    pub fn begin(mut sequence: S, prompt: Vec<u32>, settings: &Settings) -> Result<Self, Box<(S, Error)>> {
         let state = sequence.borrow_mut();
-        let tokenizer = state.model().tokenizer()?.clone();
         let context = state.model().context();
-        if prompt.is_empty() {
-            return Err(Error::Usage {
-                problem: "the prompt is empty".to_owned(),
-                hint: "give it at least one token".to_owned(),
-            });
-        }
-        if prompt.len() > context {
-            return Err(Error::TooLong { tokens: prompt.len(), context });
-        }
-        let transcript = Transcript::new(tokenizer, settings)?;
-        let matcher = settings.constraint.as_ref().map(|constraint| state.model().matcher(constraint));
-        let matcher = matcher.transpose()?;
-        state.set_sampling(&settings.sampling)?;
+        let (transcript, matcher) = match prepare(state, &prompt, settings) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(Box::new((sequence, error))),
+        };
         state.renew_stop();
         Ok(Generation {
             tokens: Vec::with_capacity(settings.max_tokens.unwrap_or(context).min(context)),
@@ -411,6 +406,16 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
         &self.tokens
     }
 
+    /// The prompt and what was kept, less what was dropped: what a prompt that goes on from here begins with.
+    pub fn history(&self) -> Vec<u32> {
+        if self.dropped == 0 {
+            return [self.prompt.as_slice(), &self.tokens].concat();
+        }
+        let sequence = self.sequence.borrow();
+        let held = (sequence.position() + self.dropped).saturating_sub(self.prompt.len());
+        [sequence.tokens(), self.tokens.get(held..).unwrap_or_default()].concat()
+    }
+
     /// Why it ended; `None` while it goes on.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.transcript.finish()
@@ -425,6 +430,29 @@ impl<S: BorrowMut<Sequence>> Generation<S> {
     pub fn into_sequence(self) -> S {
         self.sequence
     }
+}
+
+/// Checks a request and readies a sequence for it.
+fn prepare(
+    sequence: &mut Sequence,
+    prompt: &[u32],
+    settings: &Settings,
+) -> Result<(Transcript, Option<Matcher>)> {
+    let model = sequence.model().clone();
+    let context = model.context();
+    if prompt.is_empty() {
+        return Err(Error::Usage {
+            problem: "the prompt is empty".to_owned(),
+            hint: "give it at least one token".to_owned(),
+        });
+    }
+    if prompt.len() > context {
+        return Err(Error::TooLong { tokens: prompt.len(), context });
+    }
+    let transcript = Transcript::new(model.tokenizer()?.clone(), settings)?;
+    let matcher = settings.constraint.as_ref().map(|constraint| model.matcher(constraint)).transpose()?;
+    sequence.set_sampling(&settings.sampling)?;
+    Ok((transcript, matcher))
 }
 
 /// Twice as long as long as that is quick enough.

@@ -286,3 +286,26 @@ fn nonsense_is_refused_before_anything_runs() {
     assert!(error.to_string().contains("token 128"), "{error}");
     assert!(generation.next().is_none());
 }
+
+#[test]
+fn a_request_that_makes_no_sense_gives_the_sequence_back() {
+    let model = load("llama", &options());
+    let mut sequence = model.sequence().unwrap();
+    sequence.feed(&prompt("llama")).unwrap();
+    let nonsense = settings(Sampling { temperature: -1.0, ..Sampling::GREEDY }, 4);
+    let (sequence, error) = *Generation::begin(sequence, vec![1], &nonsense).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert_eq!(sequence.tokens(), prompt("llama"));
+}
+
+#[test]
+fn a_history_goes_on_where_the_text_ended() {
+    let model = load("llama", &options());
+    let whole = run(&model, &prompt("llama"), &settings(endless(Sampling::GREEDY), 16)).tokens;
+    let half = settings(endless(Sampling::GREEDY), 8);
+    let mut first = Generation::new(model.sequence().unwrap(), prompt("llama"), &half).unwrap();
+    first.by_ref().for_each(|piece| drop(piece.unwrap()));
+    let history = first.history();
+    let second = finish(Generation::new(first.into_sequence(), history, &half).unwrap());
+    assert_eq!(second.tokens, whole[8..]);
+}

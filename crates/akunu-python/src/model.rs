@@ -1,0 +1,292 @@
+//! Models.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use akunu::hub::Hub;
+use akunu::scheduler::{Event as Served, Limits, Request};
+use akunu::{KvType, Options, Scheduler, Settings};
+use akunu_text::tokenizer::{AddSpecial, Special};
+use numpy::PyArray2;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::chat::Chat;
+use crate::embed::Embedder;
+use crate::errors::{OrRaise, usage};
+use crate::generation::{Event, Generation, Guarded, Listener, Stream};
+use crate::settings::{for_conversations, settings};
+use crate::waiting;
+
+/// A model that is ready to run. Threads may share it; the interpreter's lock is free while it works.
+///
+/// >>> model
+/// <akunu.Model llama on cpu, context 256>
+/// >>> model.detokenize(model.tokenize("hello"))
+/// 'hello'
+#[pyclass(frozen, module = "akunu")]
+pub(crate) struct Model {
+    pub(crate) model: akunu::Model,
+    options: Options,
+    /// The same model as one that embeds, once that is wanted.
+    embedder: OnceLock<Embedder>,
+}
+
+/// Fetches a model by its name, unless it is here; gives the path of its file or folder.
+///
+/// >>> akunu.pull("smolm2")
+/// Traceback (most recent call last):
+/// ...
+/// akunu.NotFoundError: there is no model "smolm2"
+#[pyfunction]
+pub(crate) fn pull(py: Python<'_>, name: String) -> PyResult<PathBuf> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    let work = move || {
+        Hub::from_env()?.pull(&name, &mut |_| match flag.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    };
+    waiting::run(py, work, || stopped.store(true, Ordering::Relaxed))?.or_raise()
+}
+
+/// The file or folder of a path or of the name of a model that was pulled.
+pub(crate) fn locate(model: &str) -> PyResult<PathBuf> {
+    Hub::from_env().and_then(|hub| hub.resolve(model)).or_raise()
+}
+
+#[pymethods]
+impl Model {
+    /// Loads a model: a GGUF file, a directory with SafeTensors, or the name of a model that was pulled.
+    ///
+    /// `context` is how many tokens a sequence may have (by default the model's own, at most 4096), `sequences` how many texts
+    /// can be generated at the same time, `threads` how many cores are used (by default all), `kv` how keys and values are
+    /// kept ("f16" or "q8_0").
+    #[staticmethod]
+    #[pyo3(signature = (path, *, context=None, threads=None, sequences=1, batch=512, backend="auto", kv="f16"))]
+    #[allow(clippy::too_many_arguments, reason = "they are keyword arguments")]
+    fn load(
+        py: Python<'_>,
+        path: PathBuf,
+        context: Option<usize>,
+        threads: Option<usize>,
+        sequences: usize,
+        batch: usize,
+        backend: &str,
+        kv: &str,
+    ) -> PyResult<Model> {
+        let kv = match kv {
+            "f16" => KvType::F16,
+            "q8_0" => KvType::Q8_0,
+            other => return Err(usage(&format!("kv is {other:?}: it is \"f16\" or \"q8_0\""))),
+        };
+        let default = Options::default();
+        // Every sequence may want a row of logits at the same time.
+        let outputs = default.outputs.max(sequences);
+        let backend = backend.to_owned();
+        let options = Options { backend, context, threads, sequences, batch, outputs, kv };
+        let path = locate(&path.to_string_lossy())?;
+        let wanted = options.clone();
+        let model = waiting::run(py, move || akunu::Model::load(path, &wanted), || {})?.or_raise()?;
+        Ok(Model { model, options, embedder: OnceLock::new() })
+    }
+
+    /// Where the model came from.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.model.path().to_owned()
+    }
+
+    /// The family, such as "llama".
+    #[getter]
+    fn architecture(&self) -> &'static str {
+        self.model.architecture().family
+    }
+
+    /// What runs it, such as "cpu".
+    #[getter]
+    fn backend(&self) -> &'static str {
+        self.model.backend()
+    }
+
+    /// Tokens a sequence may have.
+    #[getter]
+    fn context(&self) -> usize {
+        self.model.context()
+    }
+
+    /// Texts that can be generated at the same time.
+    #[getter]
+    fn sequences(&self) -> usize {
+        self.model.sequences()
+    }
+
+    /// Tokens the model can choose from.
+    #[getter]
+    fn vocabulary(&self) -> usize {
+        self.model.vocabulary()
+    }
+
+    /// The tokens of a text. With `special`, names of special tokens in it are these tokens: not for text of users. With
+    /// `add_special`, what the model expects around a text is added.
+    #[pyo3(signature = (text, *, special=false, add_special=false))]
+    fn tokenize(&self, text: &str, special: bool, add_special: bool) -> PyResult<Vec<u32>> {
+        let special = if special { Special::Parse } else { Special::Plain };
+        let add = if add_special { AddSpecial::Yes } else { AddSpecial::No };
+        Ok(self.model.tokenizer().or_raise()?.encode(text, special, add))
+    }
+
+    /// The text of tokens. Control tokens have none.
+    #[allow(clippy::needless_pass_by_value, reason = "lists come from Python by value")]
+    fn detokenize(&self, tokens: Vec<u32>) -> PyResult<String> {
+        let bytes = self.model.tokenizer().or_raise()?.decode(&tokens);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Continues a text, or tokens; the likeliest way unless a `temperature` is given.
+    ///
+    /// Settings: `max_tokens`, `temperature`, `top_k`, `top_p`, `min_p`, `repeat_penalty`, `frequency_penalty`,
+    /// `presence_penalty`, `repeat_last_n`, `seed`, `logit_bias` (a dictionary), `stop` (a text or several), `constraint`,
+    /// `speculate`, `context_shift`.
+    ///
+    /// >>> model.generate("Once upon a time", max_tokens=4).read() != ""
+    /// True
+    /// >>> model.generate("a", constraint=akunu.Constraint.choice(["yes", "no"])).read() in ("yes", "no")
+    /// True
+    #[pyo3(signature = (prompt, **settings))]
+    fn generate(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Generation> {
+        let prompt = self.prompt(prompt)?;
+        let settings = self::settings(settings, Settings::default())?;
+        let model = self.model.clone();
+        let work = move |listener: &Listener| {
+            let begun = model.sequence().and_then(|s| akunu::Generation::new(s, prompt, &settings));
+            let mut generation = match begun {
+                Ok(generation) => generation,
+                Err(error) => {
+                    listener.send(Event::Failed(error));
+                    return;
+                }
+            };
+            if !listener.send(Event::Begun(generation.stop_handle())) {
+                return;
+            }
+            while let Some(piece) = generation.next() {
+                let event = match piece {
+                    Ok(piece) => Event::Piece { text: piece.text, thought: false, tokens: piece.tokens },
+                    Err(error) => {
+                        drop(generation);
+                        listener.send(Event::Failed(error));
+                        return;
+                    }
+                };
+                if !listener.send(event) {
+                    return;
+                }
+            }
+            let end = Event::Done(generation.finish_reason(), *generation.statistics());
+            // Whoever hears of the end may want the sequence next.
+            drop(generation);
+            listener.send(end);
+        };
+        Ok(Generation(Guarded::new(Stream::begin(py, work)?)))
+    }
+
+    /// Continues many texts at once, as many together as the model has sequences. Settings are those of `generate`.
+    ///
+    /// >>> len(model.generate_many(["Once", "upon", "a time"], max_tokens=4))
+    /// 3
+    #[pyo3(signature = (prompts, **settings))]
+    #[allow(clippy::needless_pass_by_value, reason = "lists come from Python by value")]
+    fn generate_many(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<String>> {
+        let settings = self::settings(settings, Settings::default())?;
+        let prompts = prompts.iter().map(|prompt| self.prompt(prompt)).collect::<PyResult<Vec<_>>>()?;
+        let limits = Limits { queue: prompts.len(), ..Limits::default() };
+        let scheduler = Arc::new(Scheduler::new(self.model.clone(), &limits).or_raise()?);
+        let working = Arc::clone(&scheduler);
+        let work = move || {
+            let requests = prompts
+                .into_iter()
+                .map(|prompt| working.submit(Request { settings: settings.clone(), ..Request::new(prompt) }));
+            let responses = requests.collect::<akunu::Result<Vec<_>>>()?;
+            let texts = responses.into_iter().map(|response| {
+                let mut text = String::new();
+                for event in response {
+                    match event {
+                        Served::Piece { piece, .. } => text.push_str(&piece.text),
+                        Served::Failed(error) => return Err(error),
+                        Served::Started { .. } | Served::Finished { .. } | Served::Done(_) => {}
+                    }
+                }
+                Ok(text)
+            });
+            texts.collect::<akunu::Result<Vec<_>>>()
+        };
+        let texts = waiting::run(py, work, || scheduler.abort());
+        // Ending the scheduler waits for its thread.
+        py.detach(|| drop(scheduler));
+        texts?.or_raise()
+    }
+
+    /// Begins a conversation; `system` says what the model should be like. Settings are those of `generate`, by default as the
+    /// model's makers say.
+    #[pyo3(signature = (*, system=None, **settings))]
+    fn chat(&self, system: Option<&str>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Chat> {
+        let settings = self::settings(settings, for_conversations(&self.model))?;
+        let mut chat = self.model.chat(&settings).or_raise()?;
+        chat.set_system(system.unwrap_or_default());
+        Ok(Chat::new(chat))
+    }
+
+    /// One vector for each text, as the rows of a NumPy array. The first call loads the model's weights a second time, for this.
+    #[pyo3(signature = (texts, *, normalize=true, dimensions=None, cut=false))]
+    fn embed<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<String>,
+        normalize: bool,
+        dimensions: Option<usize>,
+        cut: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let embedder = match self.embedder.get() {
+            Some(embedder) => embedder,
+            None => {
+                let Options { backend, threads, .. } = &self.options;
+                let loaded = Embedder::open(py, self.model.path().to_owned(), backend, *threads, None, None)?;
+                self.embedder.get_or_init(|| loaded)
+            }
+        };
+        embedder.embed(py, texts, normalize, dimensions, cut)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<akunu.Model {} on {}, context {}>",
+            self.architecture(),
+            self.model.backend(),
+            self.model.context()
+        )
+    }
+}
+
+impl Model {
+    /// The tokens of a prompt, which is a text or tokens already.
+    fn prompt(&self, prompt: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        match prompt.extract::<String>() {
+            Ok(text) => Ok(self.model.tokenizer().or_raise()?.encode(&text, Special::Parse, AddSpecial::Yes)),
+            Err(_) => prompt.extract(),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+"""A Ray cluster with two workers, one of which is killed in the middle of its work; and OpenAI's routes with Ray Serve.
+
+    python ray_cluster.py MODEL    a small GGUF file with a vocabulary
+
+Every row has an id: in the end none is missing and none is there twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import akunu.ray
+import numpy as np
+import ray
+import ray.data
+from ray import serve
+
+ROWS = 240
+
+
+class Witness(akunu.ray.Generate):
+    """Says which process works on a batch, and takes its time."""
+
+    def __init__(self, folder: str, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self.folder = pathlib.Path(folder)
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        (self.folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        time.sleep(0.2)
+        return super().__call__(batch)
+
+
+def workers(folder: pathlib.Path) -> collections.Counter[int]:
+    return collections.Counter(int(path.name.split("-")[0]) for path in folder.iterdir())
+
+
+def a_killed_worker_loses_no_row(model: str, folder: pathlib.Path) -> None:
+    seen, out = folder / "seen", folder / "out"
+    seen.mkdir()
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        # In the middle: both have done something, and most is still to do.
+        while len(counts := workers(seen)) < 2 or min(counts.values()) < 2:
+            time.sleep(0.02)
+        killed.append(min(counts))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    rows = [{"id": i, "prompt": f"row {i}"} for i in range(ROWS)]
+    dataset = ray.data.from_items(rows, override_num_blocks=24).map_batches(
+        Witness,
+        fn_constructor_kwargs={
+            "folder": str(seen), "model": model, "column": "prompt", "output": "completion",
+            "load": {"threads": 1, "sequences": 4}, "settings": {"max_tokens": 4},
+        },
+        batch_size=10,
+        compute=ray.data.ActorPoolStrategy(size=2),
+        num_cpus=1,
+    )
+    dataset.write_parquet(str(out))
+    killer.join(timeout=5)
+    assert killed, "nobody was killed"
+    written = ray.data.read_parquet(str(out)).take_all()
+    ids = collections.Counter(row["id"] for row in written)
+    assert set(ids) == set(range(ROWS)), f"missing: {set(range(ROWS)) - set(ids)}"
+    assert set(ids.values()) == {1}, f"twice: {[row for row, count in ids.items() if count > 1]}"
+    engine = akunu.Model.load(model, threads=1)
+    for row in written[::40]:
+        assert row["completion"] == engine.generate(row["prompt"], max_tokens=4).read(), row
+    print(f"ray data: {ROWS} rows, each once, with worker {killed[0]} killed", flush=True)
+
+
+def texts_become_vectors(model: str) -> None:
+    dataset = ray.data.from_items([{"id": i, "text": f"text {i % 3}"} for i in range(12)])
+    rows = akunu.ray.embed(dataset, model, load={"threads": 1}).take_all()
+    first = {row["id"]: np.asarray(row["embedding"]) for row in rows}
+    assert len(first) == 12 and np.array_equal(first[0], first[3]) and not np.array_equal(first[0], first[1])
+    print("ray data: vectors", flush=True)
+
+
+def openai_routes_answer(model: str) -> None:
+    serve.start(http_options={"port": 8642, "host": "127.0.0.1"})
+    serve.run(akunu.ray.openai(model, name="tiny", replicas=(1, 2), sequences=2), route_prefix="/")
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 4}
+    for stream in (False, True):
+        request = urllib.request.Request(
+            "http://127.0.0.1:8642/v1/completions",
+            json.dumps({**body, "stream": stream}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        answer = urllib.request.urlopen(request, timeout=60).read().decode()
+        if stream:
+            assert answer.rstrip().endswith("data: [DONE]"), answer
+        else:
+            assert json.loads(answer)["choices"][0]["finish_reason"] in ("stop", "length"), answer
+    serve.shutdown()
+    print("ray serve: answers, whole and streamed", flush=True)
+
+
+def main() -> None:
+    model = str(pathlib.Path(sys.argv[1]).resolve())
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    with tempfile.TemporaryDirectory() as folder:
+        a_killed_worker_loses_no_row(model, pathlib.Path(folder))
+    texts_become_vectors(model)
+    openai_routes_answer(model)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

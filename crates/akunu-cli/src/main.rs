@@ -46,6 +46,9 @@ enum Command {
     Pull(commands::pull::Arguments),
     Models(commands::models::Arguments),
     Rm(commands::rm::Arguments),
+    Completions(commands::completions::Arguments),
+    #[command(hide = true)]
+    Manual(commands::completions::Manual),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +80,8 @@ fn run(command: Command) -> Result<()> {
         Command::Pull(arguments) => commands::pull::run(&arguments, &mut out),
         Command::Models(arguments) => commands::models::run(&arguments, &mut out),
         Command::Rm(arguments) => commands::rm::run(&arguments, &mut out),
+        Command::Completions(arguments) => commands::completions::run(&arguments, &mut out),
+        Command::Manual(arguments) => commands::completions::write_manual(&arguments),
     }?;
     Ok(out.flush()?)
 }

@@ -9,9 +9,10 @@ use std::process::Stdio;
 
 use common::{akunu, run, run_with_input, write_model};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "bench",
     "complete",
+    "completions",
     "devices",
     "inspect",
     "models",
@@ -32,6 +33,21 @@ fn help_explains_every_command_with_examples() {
         assert!(run(cache.path(), &[command, "--help"]).ok().contains("Examples:"), "{command}");
     }
     assert_eq!(run(cache.path(), &["--version"]).ok(), concat!("akunu ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn shells_and_man_learn_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(folder.path(), &["completions", shell]).ok();
+        assert!(COMMANDS.iter().all(|command| script.contains(command)), "{shell}");
+    }
+    run(folder.path(), &["manual", folder.path().to_str().unwrap()]).ok();
+    for command in COMMANDS {
+        let page = fs::read_to_string(folder.path().join(format!("akunu-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+    run(folder.path(), &["manual", "no-such-folder"]).failed(2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod complete;
+pub mod completions;
 pub mod devices;
 pub mod embed;
 pub mod inspect;

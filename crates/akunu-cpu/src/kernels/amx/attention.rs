@@ -70,6 +70,89 @@ impl AttentionScratch {
     }
 }
 
+/// The scores of one query with a block, and what they change.
+struct Scored<'a> {
+    /// As [`AttentionScratch::scores`] has them.
+    scores: &'a [[[f32; LANES]; TILE_ROWS]],
+    tile: usize,
+    row: usize,
+    /// The query's line in the first tile of weights.
+    line: *mut u8,
+    total: &'a mut [f32; LANES],
+    largest: &'a mut f32,
+    shrink: &'a mut f32,
+}
+
+impl Scored<'_> {
+    /// Turns scores into weights relative to the largest one so far. `WHOLE`: the query sees all of the block; then nothing is
+    /// compared and everything stays in registers, with the same results.
+    ///
+    /// # Safety
+    /// The processor has AVX-512, and the line can be written in every tile of weights.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn soften<const WHOLE: bool>(
+        self,
+        scale: f32,
+        cap: Option<f32>,
+        [begin, end]: [u8; 2],
+        seen: Range<usize>,
+    ) {
+        let Scored { scores, tile, row, line, total, largest, shrink } = self;
+        // SAFETY: the caller's promise.
+        let part = |subtile: usize| unsafe {
+            line.add(subtile / 2 * SPLIT_BYTES + subtile % 2 * size_of::<__m256i>())
+        };
+        *shrink = 1.0;
+        let subtiles = if WHOLE { 0..SUBTILES } else { 2 * seen.start..2 * seen.end };
+        if !WHOLE && begin >= end {
+            // SAFETY: as above.
+            subtiles.for_each(|subtile| unsafe { store_split(_mm512_setzero_ps(), part(subtile)) });
+            return;
+        }
+        let [begin, end] = [begin, end].map(i32::from);
+        let none = _mm512_set1_ps(f32::NEG_INFINITY);
+        let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let score = |subtile: usize| {
+            let sums = Avx512::load(&scores[4 * (subtile / 2) + 2 * tile + subtile % 2][row]);
+            let mut score = _mm512_mul_ps(sums, _mm512_set1_ps(scale));
+            if let Some(cap) = cap {
+                let cap = _mm512_set1_ps(cap);
+                score = _mm512_mul_ps(cap, Avx512::tanh(_mm512_div_ps(score, cap)));
+            }
+            if WHOLE {
+                return score;
+            }
+            let position = _mm512_add_epi32(numbers, _mm512_set1_epi32((subtile * LANES) as i32));
+            let after = _mm512_cmpge_epi32_mask(position, _mm512_set1_epi32(begin));
+            let before = _mm512_cmplt_epi32_mask(position, _mm512_set1_epi32(end));
+            _mm512_mask_blend_ps(after & before, none, score)
+        };
+        let mut found = [none; SUBTILES];
+        let mut most = none;
+        for subtile in subtiles.clone() {
+            found[subtile] = score(subtile);
+            most = _mm512_max_ps(most, found[subtile]);
+        }
+        let before = *largest;
+        let most = _mm512_reduce_max_ps(most).max(before);
+        let mut sum = Avx512::load(total);
+        if most != before {
+            let shrunk = Avx512::exp(_mm512_set1_ps(before - most));
+            *shrink = _mm512_cvtss_f32(shrunk);
+            *largest = most;
+            sum = _mm512_mul_ps(sum, shrunk);
+        }
+        for subtile in subtiles {
+            let weight = Avx512::exp(_mm512_sub_ps(found[subtile], _mm512_set1_ps(most)));
+            sum = _mm512_add_ps(sum, weight);
+            // SAFETY: as above.
+            unsafe { store_split(weight, part(subtile)) };
+        }
+        Avx512::store(sum, total);
+    }
+}
+
 /// Some queries that read the same key and value head.
 pub(crate) struct TileAttention<'a> {
     /// This worker's own.
@@ -243,54 +326,24 @@ impl TileAttention<'_> {
             )
         };
         let totals = totals.as_chunks_mut::<LANES>().0;
-        let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let none = _mm512_set1_ps(f32::NEG_INFINITY);
-        for (query, &[begin, end]) in visible.iter().enumerate() {
+        for (query, &visible) in visible.iter().enumerate() {
             let (tile, row) = (query / TILE_ROWS, query % TILE_ROWS);
-            let line = unsafe { weights.add(tile * STEPS * SPLIT_BYTES + 64 * row) };
-            let part = |subtile: usize| unsafe {
-                line.add(subtile / 2 * SPLIT_BYTES + subtile % 2 * size_of::<__m256i>())
+            let query = Scored {
+                scores,
+                tile,
+                row,
+                line: unsafe { weights.add(tile * STEPS * SPLIT_BYTES + 64 * row) },
+                total: &mut totals[query],
+                largest: &mut largest[query],
+                shrink: &mut shrink[query],
             };
-            shrink[query] = 1.0;
-            let subtiles = 2 * seen.start..2 * seen.end;
-            if begin >= end {
-                subtiles.for_each(|subtile| unsafe { store_split(_mm512_setzero_ps(), part(subtile)) });
-                continue;
-            }
-            let [begin, end] = [begin, end].map(i32::from);
-            let score = |subtile: usize| {
-                let sums = Avx512::load(&scores[4 * (subtile / 2) + 2 * tile + subtile % 2][row]);
-                let mut score = _mm512_mul_ps(sums, _mm512_set1_ps(self.scale));
-                if let Some(cap) = self.cap {
-                    let cap = _mm512_set1_ps(cap);
-                    score = _mm512_mul_ps(cap, Avx512::tanh(_mm512_div_ps(score, cap)));
+            unsafe {
+                if visible == [0, BLOCK as u8] {
+                    query.soften::<true>(self.scale, self.cap, visible, seen.clone());
+                } else {
+                    query.soften::<false>(self.scale, self.cap, visible, seen.clone());
                 }
-                let position = _mm512_add_epi32(numbers, _mm512_set1_epi32((subtile * LANES) as i32));
-                let after = _mm512_cmpge_epi32_mask(position, _mm512_set1_epi32(begin));
-                let before = _mm512_cmplt_epi32_mask(position, _mm512_set1_epi32(end));
-                _mm512_mask_blend_ps(after & before, none, score)
-            };
-            let mut found = [none; SUBTILES];
-            let mut most = none;
-            for subtile in subtiles.clone() {
-                found[subtile] = score(subtile);
-                most = _mm512_max_ps(most, found[subtile]);
             }
-            let before = largest[query];
-            let most = _mm512_reduce_max_ps(most).max(before);
-            let mut total = Avx512::load(&totals[query]);
-            if most != before {
-                let shrunk = Avx512::exp(_mm512_set1_ps(before - most));
-                shrink[query] = _mm512_cvtss_f32(shrunk);
-                largest[query] = most;
-                total = _mm512_mul_ps(total, shrunk);
-            }
-            for subtile in subtiles {
-                let weight = Avx512::exp(_mm512_sub_ps(found[subtile], _mm512_set1_ps(most)));
-                total = _mm512_add_ps(total, weight);
-                unsafe { store_split(weight, part(subtile)) };
-            }
-            Avx512::store(total, &mut totals[query]);
         }
     }
 

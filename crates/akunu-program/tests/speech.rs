@@ -151,6 +151,24 @@ fn texts_are_not_written_by_models_of_speech_nor_speech_by_models_of_text() {
 }
 
 #[test]
+fn sizes_beyond_reason_are_refused() {
+    // The states of a window are the second number after the magic.
+    let mut bytes = std::fs::read(fixtures().join("plain/model.bin")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.bin");
+    for (at, value, named) in
+        [(8, 1 << 20, "1048576 positions"), (16, 5, "5 heads"), (12, 96, "96 in the encoder")]
+    {
+        let kept: [u8; 4] = bytes[at..at + 4].try_into().unwrap();
+        bytes[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+        std::fs::write(&path, &bytes).unwrap();
+        let problem = SpeechArchitecture::of(&ModelFile::open(&path).unwrap()).unwrap_err().to_string();
+        assert!(problem.contains(named), "{problem:?} does not say {named:?}");
+        bytes[at..at + 4].copy_from_slice(&kept);
+    }
+}
+
+#[test]
 fn a_tensor_without_a_place_is_refused() {
     let file = ModelFile::open(fixtures().join("plain")).unwrap();
     let arch = SpeechArchitecture::of(&file).unwrap();

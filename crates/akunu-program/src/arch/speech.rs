@@ -16,6 +16,9 @@ const FAMILY: &str = "whisper";
 /// All models' norms have this epsilon.
 const EPSILON: f32 = 1e-5;
 
+/// Whisper has 1500 and 448; what hostile files claim would only cost memory.
+const MOST_POSITIONS: usize = 1 << 14;
+
 /// A model that writes down what is said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeechArchitecture {
@@ -186,7 +189,7 @@ impl Side {
         let &Side { context, hidden, layers, heads, inner } = self;
         let problem = if heads == 0 || !hidden.is_multiple_of(heads) || hidden == 0 {
             format!("{heads} heads of a width of {hidden}")
-        } else if layers == 0 || layers > 4096 || context == 0 {
+        } else if layers == 0 || layers > 4096 || context == 0 || context > MOST_POSITIONS {
             format!("{layers} layers over {context} positions")
         } else {
             let head_dim = hidden / heads;

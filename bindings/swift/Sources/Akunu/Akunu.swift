@@ -1,135 +1,127 @@
 import CAkunu
-import Foundation
 
-/// What a call of the library failed with.
-public struct AkunuError: Error, CustomStringConvertible {
-    /// What sort of failure.
-    public let status: akunu_status
-    /// What went wrong.
-    public let message: String
-    /// What can be done about it, where that is not plain from the message.
-    public let hint: String?
-
-    public var description: String { hint.map { "\(message) (\($0))" } ?? message }
-
-    /// The error of the call that just failed on this thread.
-    init(_ status: akunu_status) {
-        self.status = status
-        message = akunu_error_message().map { String(cString: $0) } ?? "unknown"
-        hint = akunu_error_hint().map { String(cString: $0) }
-    }
-}
-
-func check(_ status: akunu_status) throws {
-    if status != AKUNU_OK { throw AkunuError(status) }
-}
-
-/// How text is generated.
-public struct GenerateOptions: Sendable {
-    /// Most tokens; 0 until the model or the context ends.
-    public var maxTokens = 0
-    /// 0 always takes the likeliest token.
-    public var temperature: Float = 0
-    /// Keeps this many of the likeliest; 0 keeps all.
-    public var topK: UInt32 = 0
-    /// Keeps this share of the probability; 0 or 1 keeps all.
-    public var topP: Float = 0
-    /// Where chance comes from: the same seed gives the same text.
-    public var seed: UInt64 = 0
-    /// Whether the prompt goes on from what was said before, instead of replacing it.
-    public var append = false
-
-    public init() {}
-}
-
-/// A model and one sequence of it: what was generated stays in the cache for what is asked next.
+/// A model that is ready to run. Tasks may share it.
 ///
-///     let akunu = try Akunu(path: "model.gguf")
-///     for try await piece in akunu.generate("Once upon a time") { print(piece, terminator: "") }
-///
-/// One generation at a time: a second one fails with AKUNU_IN_USE.
+///     let akunu = try Akunu(model: "smollm2")
+///     for try await piece in try akunu.complete("Once upon a time") {
+///         print(piece, terminator: "")
+///     }
 public final class Akunu: @unchecked Sendable {
-    // Handles are numbers in the library's tables, which it guards itself.
-    private let model: OpaquePointer
-    private let sequence: OpaquePointer
-    private let queue = DispatchQueue(label: "akunu")
+    /// How a model is loaded.
+    public struct Options: Sendable {
+        /// "cpu", "cuda", "metal" or "reference"; akunu chooses when absent.
+        public var backend: String?
+        /// Positions of one text; the model's own, at most 4096, when absent.
+        public var context: Int?
+        /// Threads; all cores when absent.
+        public var threads: Int?
+        /// Generations that can go on at the same time.
+        public var sequences = 4
 
-    /// Loads a model: a path, or a name that `akunu pull` fetched.
-    public init(path: String, context: Int = 0, threads: Int = 0) throws {
-        var options = akunu_load_options()
-        options.size = MemoryLayout<akunu_load_options>.size
-        options.context = context
-        options.threads = threads
-        var model: OpaquePointer?
-        try check(akunu_model_load(path, &options, &model))
-        var sequence: OpaquePointer?
-        let status = akunu_sequence_create(model, &sequence)
-        guard status == AKUNU_OK, let model, let sequence else {
-            defer { akunu_model_free(model) }
-            throw AkunuError(status)
+        public init() {}
+    }
+
+    private let handle: OpaquePointer
+
+    /// Loads a model: a file, a directory, or the name of one that `akunu pull` fetched. This takes a while; call it off the main thread.
+    public init(model: String, options: Options = Options()) throws {
+        guard akunu_abi_version() == UInt32(AKUNU_ABI_VERSION) else {
+            throw AkunuError(kind: .usage, message: "libakunu is of another version than this package", hint: nil)
         }
-        self.model = model
-        self.sequence = sequence
+        var load = akunu_load_options()
+        load.size = MemoryLayout<akunu_load_options>.size
+        load.context = options.context ?? 0
+        load.threads = options.threads ?? 0
+        load.sequences = options.sequences
+        handle = try withOptionalCString(options.backend) { backend in
+            load.backend = backend
+            return try created { akunu_model_load(model, &load, &$0) }
+        }
     }
 
     deinit {
-        akunu_sequence_free(sequence)
-        akunu_model_free(model)
+        akunu_model_free(handle)
     }
 
-    /// Continues a text, piece by piece. Leaving the loop, or cancelling its task, ends the generation.
-    public func generate(_ prompt: String, options: GenerateOptions = GenerateOptions()) -> AsyncThrowingStream<String, Error> {
-        AsyncThrowingStream { continuation in
-            continuation.onTermination = { [self] reason in
-                if case .cancelled = reason { akunu_sequence_stop(sequence) }
+    /// Continues a text. Nothing is computed before the first piece is asked for.
+    public func complete(_ prompt: String, options: GenerateOptions = GenerateOptions()) throws -> Generation {
+        try begin(options) { akunu_generate_begin_text($0, prompt, $1) }
+    }
+
+    /// Answers a conversation, given whole every time. Names of special tokens in what was said are ordinary text.
+    public func chat(_ messages: [Message], options: GenerateOptions = GenerateOptions()) throws -> Generation {
+        try withCStrings(messages.flatMap { [$0.role, $0.content] }) { strings in
+            let said = stride(from: 0, to: strings.count, by: 2).map {
+                akunu_message(role: strings[$0], content: strings[$0 + 1])
             }
-            queue.async { [self] in
-                do {
-                    try begin(prompt, options)
-                    var piece = akunu_piece()
-                    var status = akunu_generate_next(sequence, &piece)
-                    while status == AKUNU_OK {
-                        if case .terminated = continuation.yield(String(cString: piece.text)) {
-                            akunu_sequence_stop(sequence)
-                        }
-                        status = akunu_generate_next(sequence, &piece)
-                    }
-                    if status != AKUNU_DONE { throw AkunuError(status) }
-                    continuation.finish()
-                } catch {
-                    continuation.finish(throwing: error)
-                }
-            }
+            return try begin(options) { akunu_generate_begin_chat($0, said, said.count, $1) }
         }
     }
 
-    /// Ends what is being generated, from any thread.
-    public func stop() { akunu_sequence_stop(sequence) }
-
-    /// The tokens of a text.
+    /// The tokens of a text, with what the model expects around it.
     public func tokenize(_ text: String) throws -> [UInt32] {
-        var count = 0
-        let status = akunu_tokenize(model, text, 0, nil, 0, &count)
-        if status != AKUNU_SHORT_BUFFER { try check(status) }
-        var tokens = [UInt32](repeating: 0, count: count)
-        try check(akunu_tokenize(model, text, 0, &tokens, count, &count))
-        return tokens
+        try filled(0) { akunu_tokenize(handle, text, UInt32(AKUNU_ADD_SPECIAL), $0, $1, &$2) }
     }
 
-    private func begin(_ prompt: String, _ wanted: GenerateOptions) throws {
-        var sampling = akunu_sampling()
-        sampling.size = MemoryLayout<akunu_sampling>.size
-        sampling.temperature = wanted.temperature
-        sampling.top_k = wanted.topK
-        sampling.top_p = wanted.topP
-        sampling.seed = wanted.seed
-        try withUnsafePointer(to: &sampling) { sampling in
-            var options = akunu_generate_options()
-            options.size = MemoryLayout<akunu_generate_options>.size
-            options.sampling = sampling
-            options.max_tokens = wanted.maxTokens
-            options.append = wanted.append
-            try check(akunu_generate_begin_text(sequence, prompt, &options))
+    /// The text of tokens.
+    public func detokenize(_ tokens: [UInt32]) throws -> String {
+        var length = 0
+        _ = akunu_detokenize(handle, tokens, tokens.count, nil, 0, &length)
+        // A zero follows that the length does not count.
+        var buffer = [CChar](repeating: 0, count: length + 1)
+        try check(akunu_detokenize(handle, tokens, tokens.count, &buffer, buffer.count, &length))
+        return String(decoding: buffer.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    private func begin(
+        _ options: GenerateOptions,
+        with start: (OpaquePointer, UnsafePointer<akunu_generate_options>) -> akunu_status
+    ) throws -> Generation {
+        let sequence = try created { akunu_sequence_create(handle, &$0) }
+        let generation = Generation(sequence: sequence)
+        try options.withC { options in try check(start(sequence, options)) }
+        return generation
+    }
+}
+
+/// One message of a conversation.
+public struct Message: Sendable {
+    /// "system", "user", "assistant", or another the model's template knows.
+    public var role: String
+    /// What was said.
+    public var content: String
+
+    public init(role: String, content: String) {
+        self.role = role
+        self.content = content
+    }
+}
+
+/// A model that makes vectors of texts. Tasks may share it.
+public final class Embedder: @unchecked Sendable {
+    private let handle: OpaquePointer
+
+    /// Loads a model: a file, a directory, or the name of one that `akunu pull` fetched.
+    public init(model: String = "minilm") throws {
+        handle = try created { akunu_embedder_load(model, nil, &$0) }
+    }
+
+    deinit {
+        akunu_embedder_free(handle)
+    }
+
+    /// One vector of length 1 for each text.
+    public func embed(_ texts: [String]) throws -> [[Float]] {
+        guard !texts.isEmpty else { return [] }
+        let numbers: [Float] = try withCStrings(texts) { strings in
+            var dimensions = 0
+            try check(akunu_embedder_dimensions(handle, &dimensions))
+            var vectors = [Float](repeating: 0, count: texts.count * dimensions)
+            var length = 0
+            try check(akunu_embed(handle, strings, texts.count, 0, &vectors, vectors.count, &length))
+            return vectors
         }
+        let width = numbers.count / texts.count
+        return stride(from: 0, to: numbers.count, by: width).map { Array(numbers[$0..<$0 + width]) }
     }
 }

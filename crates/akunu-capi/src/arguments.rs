@@ -239,7 +239,8 @@ mod tests {
     #[test]
     fn a_size_that_was_never_set_is_found_out() {
         for size in [0, 7, LARGEST_STRUCT + 1, usize::MAX] {
-            assert!(read(&raw const *&Options { size, first: 0, second: 0 }).is_err(), "{size}");
+            let options = Options { size, first: 0, second: 0 };
+            assert!(read(&raw const options).is_err(), "{size}");
         }
     }
 

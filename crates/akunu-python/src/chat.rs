@@ -84,7 +84,7 @@ fn answer(chat: &mut akunu::Chat, text: &str, listener: &Listener) -> akunu::Res
     if !listener.send(Event::Begun(answer.stop_handle())) {
         return Ok(None);
     }
-    while let Some(piece) = answer.next() {
+    for piece in answer.by_ref() {
         let piece = piece?;
         let thought = piece.channel == Channel::Reasoning;
         if !listener.send(Event::Piece { text: piece.text, thought, tokens: Vec::new() }) {

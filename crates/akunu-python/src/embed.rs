@@ -43,6 +43,7 @@ impl Embedder {
     /// "mean" or "last", by default what the model's makers say.
     #[staticmethod]
     #[pyo3(signature = (path, *, context=None, threads=None, backend="auto", pooling=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "paths come from Python by value")]
     fn load(
         py: Python<'_>,
         path: PathBuf,

@@ -68,6 +68,7 @@ impl Model {
     #[staticmethod]
     #[pyo3(signature = (path, *, context=None, threads=None, sequences=1, batch=512, backend="auto", kv="f16"))]
     #[allow(clippy::too_many_arguments, reason = "they are keyword arguments")]
+    #[allow(clippy::needless_pass_by_value, reason = "paths come from Python by value")]
     fn load(
         py: Python<'_>,
         path: PathBuf,

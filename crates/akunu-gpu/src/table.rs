@@ -1,19 +1,21 @@
 //! The dispatch table: a lowered program and the shape of a batch give a flat list of commands. What changes from token to token
 //! (tokens, positions, block tables, sampling) lies in buffers, so a list made once runs for every token of a chain.
 
-use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Part, Program, ValueId};
+mod products;
+
+use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Program, ValueId};
 use akunu_program::rope::RopeLayout;
 use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
 use bytemuck::Pod;
 
 use crate::ChipConfig;
-use crate::form::{Family, Form};
+use crate::form::Family;
 use crate::host::{Bind, Command};
 use crate::kv::padded;
-use crate::lower::{Elements, Lowered, Node, Norm, Place, Then};
+use crate::lower::{Elements, Lowered, Node, Norm, Place};
 use crate::params::{
-    AttendParams, Cache, ElementParams, EmbedParams, GatherParams, GemmParams, GemvParams, GemvPart,
-    MixParams, NONE, NormParams, RotateParams, RouteParams, SelectParams, ShiftParams,
+    AttendParams, Cache, ElementParams, EmbedParams, GatherParams, NONE, NormParams, RotateParams,
+    RouteParams, SelectParams, ShiftParams,
 };
 use crate::weights::Layout;
 
@@ -25,11 +27,6 @@ const TOGETHER: usize = 4;
 
 /// Rows that are decoded by one launch of attention, which bounds the room for their parts.
 const DECODE_ROWS: usize = 32;
-
-/// Columns from which on rows of weights are wide, the blocks of columns that wide rows are made of, and the rows of a block.
-const WIDE_COLUMNS: u32 = 2048;
-const WIDE_MULTIPLE: u32 = 32;
-const WIDE_ROWS: u32 = 4;
 
 /// Kernels for heads of up to 64, 128 and 256: over halves, and over bytes.
 const ATTEND_ALL: [[&str; 3]; 2] = [
@@ -317,150 +314,6 @@ impl List<'_> {
         self.push("elements", &[Bind::Arena], params, [out.width.div_ceil(128), rows, 1]);
     }
 
-    /// Products of rows that are decoded: one launch for all parts that are stored alike.
-    fn gemv(
-        &mut self,
-        x: ValueId,
-        norm: Option<(Norm, ValueId)>,
-        parts: &[Part],
-        then: Then,
-        segment: Segment,
-    ) -> Result<()> {
-        let layout = self.table.layout;
-        let input = self.place(norm.map_or(x, |(_, id)| id), segment);
-        let mut params = GemvParams {
-            x: input.at,
-            x_stride: input.stride,
-            batch: segment.rows,
-            cols: input.width,
-            norm: NONE,
-            scale: 1.0,
-            routes: NONE,
-            sharing: 1,
-            ..GemvParams::default()
-        };
-        if let Some((norm, _)) = norm {
-            params.norm = layout.vector(norm.weight)?;
-            params.eps = norm.eps;
-            params.offset = if let NormKind::Rms { offset } = norm.kind { offset } else { 0.0 };
-        }
-        let mut residual = NONE;
-        match then {
-            Then::Nothing => {}
-            Then::Gate(activation, _) => (params.gate, params.activation) = (1, number(activation)),
-            Then::Add(id) => residual = self.place(id, segment).at,
-            Then::Cap { scale, cap } => (params.scale, params.cap) = (scale, cap.unwrap_or(0.0)),
-        }
-        let described = parts.iter().map(|part| {
-            let (form, matrix) = layout.matrix(part.weight)?;
-            let out = self.place(if let Then::Gate(_, out) = then { out } else { part.out }, segment);
-            let bias = part.bias.map_or(Ok(NONE), |b| layout.vector(b))?;
-            let rows = part.weight.rows as u32;
-            let part = GemvPart {
-                matrix,
-                rows,
-                out: out.at,
-                stride: out.stride,
-                bias,
-                residual,
-                experts: NONE,
-                pad: [0; 2],
-            };
-            Ok((form, part))
-        });
-        let mut described = described.collect::<Result<Vec<_>>>()?;
-        while let Some(&(form, _)) = described.first() {
-            let mut alike: Vec<GemvPart> =
-                described.iter().filter(|(f, _)| *f == form).map(|(_, p)| *p).collect();
-            alike.truncate(3);
-            let mut taken = alike.len();
-            described.retain(|(f, _)| {
-                *f != form || taken == 0 || {
-                    taken -= 1;
-                    false
-                }
-            });
-            let family = match (params.cols, segment.rows) {
-                (WIDE_COLUMNS.., _) if params.cols.is_multiple_of(WIDE_MULTIPLE) => Family::Wide,
-                (_, 1) => Family::Gemv1,
-                _ => Family::Gemv4,
-            };
-            self.gemv_launch(form, family, params, &alike);
-        }
-        Ok(())
-    }
-
-    fn gemv_launch(&mut self, form: Form, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
-        params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
-        params.part[..parts.len()].copy_from_slice(parts);
-        let rows = if family == Family::Wide { WIDE_ROWS } else { 2 };
-        params.blocks = if params.gate == 1 {
-            parts[0].rows.div_ceil(rows / 2)
-        } else {
-            parts.iter().map(|part| part.rows.div_ceil(rows)).sum()
-        };
-        params.groups = self.table.chip.wide.min(params.blocks);
-        let groups = match family {
-            Family::Wide => [params.groups, params.batch, 1],
-            Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],
-            _ => [params.blocks.div_ceil(4), params.batch.div_ceil(4), 1],
-        };
-        self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
-    }
-
-    /// Products of prompt rows, with the norm before and the gate after as launches of their own.
-    fn gemm(
-        &mut self,
-        x: ValueId,
-        norm: Option<(Norm, ValueId)>,
-        parts: &[Part],
-        then: Then,
-        segment: Segment,
-    ) -> Result<()> {
-        let layout = self.table.layout;
-        let input = self.place(x, segment);
-        if let Some((norm, raw)) = norm {
-            self.norm(self.place(raw, segment), norm, NONE, input, segment.rows)?;
-        }
-        let (mut scale, mut cap, mut residual) = (1.0, 0.0, NONE);
-        match then {
-            Then::Nothing | Then::Gate(..) => {}
-            Then::Add(id) => residual = self.place(id, segment).at,
-            Then::Cap { scale: s, cap: c } => (scale, cap) = (s, c.unwrap_or(0.0)),
-        }
-        for part in parts {
-            let (form, matrix) = layout.matrix(part.weight)?;
-            let out = self.place(part.out, segment);
-            let rows = part.weight.rows as u32;
-            let params = GemmParams {
-                matrix,
-                x: input.at,
-                x_stride: input.stride,
-                batch: segment.rows,
-                cols: input.width,
-                rows,
-                out: out.at,
-                stride: out.stride,
-                bias: part.bias.map_or(Ok(NONE), |b| layout.vector(b))?,
-                residual,
-                scale,
-                cap,
-                pad: 0,
-            };
-            let (family, groups) = if self.table.chip.tensor && form != Form::F32 {
-                (Family::Tensor, [segment.rows.div_ceil(64), rows.div_ceil(128), 1])
-            } else {
-                (Family::Gemm, [rows.div_ceil(64), segment.rows.div_ceil(32), 1])
-            };
-            self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
-        }
-        if let (Then::Gate(activation, out), [gate, up]) = (then, parts) {
-            let [gate, up, out] = [gate.out, up.out, out].map(|id| self.place(id, segment));
-            self.elements(Elements::Gate(activation), gate.at, up.at, out, segment.rows);
-        }
-        Ok(())
-    }
-
     fn rotate(&mut self, node: &Node, segment: Segment) {
         let &Node::Rotate { q, k, v, rope, cache, out, scratch } = node else { return };
         let described = self.table.cache(cache);
@@ -536,57 +389,6 @@ impl List<'_> {
             self.push(kernel, &buffers, params, [chunks, rows, parts]);
             self.push("attend_merge", &[Bind::Arena, Bind::Rows], params, [heads, rows, 1]);
         }
-    }
-
-    fn experts(&mut self, node: &Node, segment: Segment) -> Result<()> {
-        let Node::Experts { x, routes, experts, activation, out, tables, scratch } = node else {
-            return Ok(());
-        };
-        let Some(first) = experts.first() else { return Ok(()) };
-        let layout = self.table.layout;
-        let [x, routes, out] = [*x, *routes, *out].map(|id| self.place(id, segment));
-        let (inner, chosen) = (first.gate.rows as u32, routes.width);
-        let inner_stride = inner.next_multiple_of(4);
-        let part = |table: usize, rows: u32, at: u32, stride: u32, slice| {
-            let (form, matrix) = layout.matrix(slice)?;
-            let (bias, residual, experts) = (NONE, NONE, tables[table]);
-            Ok::<_, akunu_program::Error>((
-                form,
-                GemvPart { matrix, rows, out: at, stride, bias, residual, experts, pad: [0; 2] },
-            ))
-        };
-        let up = GemvParams {
-            x: x.at,
-            x_stride: x.stride,
-            batch: segment.rows * chosen,
-            cols: x.width,
-            norm: NONE,
-            gate: 1,
-            activation: number(*activation),
-            scale: 1.0,
-            routes: routes.at,
-            sharing: chosen,
-            ..GemvParams::default()
-        };
-        let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
-        let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
-        self.gemv_launch(form, Family::Gemv1, up, &[gate_part, up_part]);
-        let down =
-            GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
-        let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
-        self.gemv_launch(form, Family::Gemv1, down, &[down_part]);
-        let params = MixParams {
-            x: scratch[1],
-            x_stride: out.stride,
-            routes: routes.at,
-            chosen,
-            out: out.at,
-            stride: out.stride,
-            width: out.width,
-            pad: 0,
-        };
-        self.push("mix", &[Bind::Arena], params, [out.width.div_ceil(128), segment.rows, 1]);
-        Ok(())
     }
 
     fn choose(&mut self, shape: &Shape, outputs: u32) {

@@ -337,7 +337,9 @@ impl Cuda {
         let mut threads = Vec::new();
         for name in &missing {
             let count = KERNELS.iter().find(|kernel| kernel.0 == *name).map(|kernel| kernel.1);
-            let kernel = count.and_then(|count| self.source.kernel(name, count));
+            // Products of prompts wait less where two blocks take turns.
+            let blocks = if name.starts_with("tensor_") { 2 } else { 1 };
+            let kernel = count.and_then(|count| self.source.kernel(name, count, blocks));
             text += &kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{name}\"")))?;
             threads.extend(count);
         }

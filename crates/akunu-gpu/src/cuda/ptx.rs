@@ -48,10 +48,11 @@ impl Ptx {
         self.functions.get(name).copied()
     }
 
-    /// A kernel, told how many threads its blocks have: that bounds its registers.
-    pub(super) fn kernel(&self, name: &str, threads: u32) -> Option<String> {
+    /// A kernel, told how many threads its blocks have and how many blocks a multiprocessor runs at once: that bounds its
+    /// registers.
+    pub(super) fn kernel(&self, name: &str, threads: u32, blocks: u32) -> Option<String> {
         let (head, body) = self.function(name)?.split_once("\n{\n")?;
-        Some(format!("{head}\n.reqntid {threads}, 1, 1\n{{\n{body}"))
+        Some(format!("{head}\n.reqntid {threads}, 1, 1\n.minnctapersm {blocks}\n{{\n{body}"))
     }
 }
 
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn kernels_say_how_many_threads_they_have() {
-        let kernel = Ptx::new(TEXT).kernel("k", 64);
-        assert!(kernel.is_some_and(|k| k.contains("// @k\n.reqntid 64, 1, 1\n{\n")));
+        let kernel = Ptx::new(TEXT).kernel("k", 64, 2);
+        assert!(kernel.is_some_and(|k| k.contains("// @k\n.reqntid 64, 1, 1\n.minnctapersm 2\n{\n")));
     }
 }

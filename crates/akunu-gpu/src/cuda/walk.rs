@@ -81,7 +81,7 @@ impl Walker {
             text += function.ok_or_else(|| missing(name))?;
         }
         text += &walk_call(called);
-        text += &self.source.kernel("walk", THREADS).ok_or_else(|| missing("walk"))?;
+        text += &self.source.kernel("walk", THREADS, 1).ok_or_else(|| missing("walk"))?;
         let device = &self.arrived.device;
         let kernel = device.function(device.load(&text)?, "walk")?;
         // SAFETY: the function is loaded.

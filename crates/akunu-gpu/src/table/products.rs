@@ -1,0 +1,240 @@
+//! Products: of rows that are decoded, of prompts, and of experts.
+
+use akunu_program::Result;
+use akunu_program::program::{NormKind, Part, ValueId};
+
+use super::{List, Segment, number};
+use crate::form::{Family, Form};
+use crate::host::Bind;
+use crate::lower::{Elements, Node, Norm, Then};
+use crate::params::{GemmParams, GemvParams, GemvPart, MixParams, NONE};
+
+/// Columns from which on rows of weights are wide, the blocks of columns that wide rows are made of, and the rows of a block.
+const WIDE_COLUMNS: u32 = 2048;
+const WIDE_MULTIPLE: u32 = 32;
+const WIDE_ROWS: u32 = 4;
+
+/// Rows of W and of X that a threadgroup multiplies, as in `kernels/tensor.clcpp`.
+const TENSOR_W: u32 = 128;
+const TENSOR_X: u32 = 64;
+
+/// The same of `kernels/gemm.metal`.
+const TILE_W: u32 = 64;
+const TILE_X: u32 = 32;
+
+/// Takes up to three parts that are stored as the first is.
+fn take_alike(parts: &mut Vec<(Form, GemvPart)>) -> Option<(Form, Vec<GemvPart>)> {
+    let form = parts.first()?.0;
+    let mut alike = Vec::new();
+    parts.retain(|(of, part)| {
+        let is_taken = *of == form && alike.len() < 3;
+        if is_taken {
+            alike.push(*part);
+        }
+        !is_taken
+    });
+    Some((form, alike))
+}
+
+impl List<'_> {
+    /// Products of rows that are decoded: one launch for all parts that are stored alike.
+    pub(super) fn gemv(
+        &mut self,
+        x: ValueId,
+        norm: Option<(Norm, ValueId)>,
+        parts: &[Part],
+        then: Then,
+        segment: Segment,
+    ) -> Result<()> {
+        let layout = self.table.layout;
+        let input = self.place(norm.map_or(x, |(_, id)| id), segment);
+        let mut params = GemvParams {
+            x: input.at,
+            x_stride: input.stride,
+            batch: segment.rows,
+            cols: input.width,
+            norm: NONE,
+            scale: 1.0,
+            routes: NONE,
+            sharing: 1,
+            ..GemvParams::default()
+        };
+        if let Some((norm, _)) = norm {
+            params.norm = layout.vector(norm.weight)?;
+            params.eps = norm.eps;
+            params.offset = if let NormKind::Rms { offset } = norm.kind { offset } else { 0.0 };
+        }
+        let mut residual = NONE;
+        match then {
+            Then::Nothing => {}
+            Then::Gate(activation, _) => (params.gate, params.activation) = (1, number(activation)),
+            Then::Add(id) => residual = self.place(id, segment).at,
+            Then::Cap { scale, cap } => (params.scale, params.cap) = (scale, cap.unwrap_or(0.0)),
+        }
+        let out = |part: &Part| if let Then::Gate(_, out) = then { out } else { part.out };
+        let described = parts.iter().map(|part| self.part(part, out(part), residual, segment));
+        let mut described = described.collect::<Result<Vec<_>>>()?;
+        while let Some((form, alike)) = take_alike(&mut described) {
+            let family = match (params.cols, segment.rows) {
+                (WIDE_COLUMNS.., _) if params.cols.is_multiple_of(WIDE_MULTIPLE) => Family::Wide,
+                (_, 1) => Family::Gemv1,
+                _ => Family::Gemv4,
+            };
+            self.gemv_launch(form, family, params, &alike);
+        }
+        Ok(())
+    }
+
+    /// A part as kernels take it.
+    fn part(&self, part: &Part, out: ValueId, residual: u32, segment: Segment) -> Result<(Form, GemvPart)> {
+        let layout = self.table.layout;
+        let (form, matrix) = layout.matrix(part.weight)?;
+        let out = self.place(out, segment);
+        let described = GemvPart {
+            matrix,
+            rows: part.weight.rows as u32,
+            out: out.at,
+            stride: out.stride,
+            bias: part.bias.map_or(Ok(NONE), |b| layout.vector(b))?,
+            residual,
+            experts: NONE,
+            pad: [0; 2],
+        };
+        Ok((form, described))
+    }
+
+    fn gemv_launch(&mut self, form: Form, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
+        params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
+        params.part[..parts.len()].copy_from_slice(parts);
+        let rows = if family == Family::Wide { WIDE_ROWS } else { 2 };
+        params.blocks = if params.gate == 1 {
+            parts[0].rows.div_ceil(rows / 2)
+        } else {
+            parts.iter().map(|part| part.rows.div_ceil(rows)).sum()
+        };
+        params.groups = self.table.chip.wide.min(params.blocks);
+        let groups = match family {
+            Family::Wide => [params.groups, params.batch, 1],
+            Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],
+            _ => [params.blocks.div_ceil(4), params.batch.div_ceil(4), 1],
+        };
+        self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
+    }
+
+    /// Products of prompt rows, with the norm before and the gate after as launches of their own; on tensor cores, parts that are
+    /// stored alike are one.
+    pub(super) fn gemm(
+        &mut self,
+        x: ValueId,
+        norm: Option<(Norm, ValueId)>,
+        parts: &[Part],
+        then: Then,
+        segment: Segment,
+    ) -> Result<()> {
+        let input = self.place(x, segment);
+        if let Some((norm, raw)) = norm {
+            self.norm(self.place(raw, segment), norm, NONE, input, segment.rows)?;
+        }
+        let (mut scale, mut cap, mut residual) = (1.0, 0.0, NONE);
+        match then {
+            Then::Nothing | Then::Gate(..) => {}
+            Then::Add(id) => residual = self.place(id, segment).at,
+            Then::Cap { scale: s, cap: c } => (scale, cap) = (s, c.unwrap_or(0.0)),
+        }
+        let described = parts.iter().map(|part| self.part(part, part.out, residual, segment));
+        let mut described = described.collect::<Result<Vec<_>>>()?;
+        while let Some((form, alike)) = take_alike(&mut described) {
+            if self.table.chip.tensor && form != Form::F32 {
+                let mut params = GemvParams {
+                    x: input.at,
+                    x_stride: input.stride,
+                    batch: segment.rows,
+                    cols: input.width,
+                    scale,
+                    cap,
+                    ..GemvParams::default()
+                };
+                params.part[..alike.len()].copy_from_slice(&alike);
+                let blocks = alike.iter().map(|part| part.rows.div_ceil(TENSOR_W)).sum();
+                let groups = [segment.rows.div_ceil(TENSOR_X), blocks, 1];
+                self.push(form.kernel(Family::Tensor), &[Bind::Weights, Bind::Arena], params, groups);
+                continue;
+            }
+            for part in alike {
+                let params = GemmParams {
+                    matrix: part.matrix,
+                    x: input.at,
+                    x_stride: input.stride,
+                    batch: segment.rows,
+                    cols: input.width,
+                    rows: part.rows,
+                    out: part.out,
+                    stride: part.stride,
+                    bias: part.bias,
+                    residual,
+                    scale,
+                    cap,
+                    pad: 0,
+                };
+                let groups = [part.rows.div_ceil(TILE_W), segment.rows.div_ceil(TILE_X), 1];
+                self.push(form.kernel(Family::Gemm), &[Bind::Weights, Bind::Arena], params, groups);
+            }
+        }
+        if let (Then::Gate(activation, out), [gate, up]) = (then, parts) {
+            let [gate, up, out] = [gate.out, up.out, out].map(|id| self.place(id, segment));
+            self.elements(Elements::Gate(activation), gate.at, up.at, out, segment.rows);
+        }
+        Ok(())
+    }
+
+    pub(super) fn experts(&mut self, node: &Node, segment: Segment) -> Result<()> {
+        let Node::Experts { x, routes, experts, activation, out, tables, scratch } = node else {
+            return Ok(());
+        };
+        let Some(first) = experts.first() else { return Ok(()) };
+        let layout = self.table.layout;
+        let [x, routes, out] = [*x, *routes, *out].map(|id| self.place(id, segment));
+        let (inner, chosen) = (first.gate.rows as u32, routes.width);
+        let inner_stride = inner.next_multiple_of(4);
+        let part = |table: usize, rows: u32, at: u32, stride: u32, slice| {
+            let (form, matrix) = layout.matrix(slice)?;
+            let (bias, residual, experts) = (NONE, NONE, tables[table]);
+            Ok::<_, akunu_program::Error>((
+                form,
+                GemvPart { matrix, rows, out: at, stride, bias, residual, experts, pad: [0; 2] },
+            ))
+        };
+        let up = GemvParams {
+            x: x.at,
+            x_stride: x.stride,
+            batch: segment.rows * chosen,
+            cols: x.width,
+            norm: NONE,
+            gate: 1,
+            activation: number(*activation),
+            scale: 1.0,
+            routes: routes.at,
+            sharing: chosen,
+            ..GemvParams::default()
+        };
+        let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
+        let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
+        self.gemv_launch(form, Family::Gemv1, up, &[gate_part, up_part]);
+        let down =
+            GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
+        let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
+        self.gemv_launch(form, Family::Gemv1, down, &[down_part]);
+        let params = MixParams {
+            x: scratch[1],
+            x_stride: out.stride,
+            routes: routes.at,
+            chosen,
+            out: out.at,
+            stride: out.stride,
+            width: out.width,
+            pad: 0,
+        };
+        self.push("mix", &[Bind::Arena], params, [out.width.div_ceil(128), segment.rows, 1]);
+        Ok(())
+    }
+}

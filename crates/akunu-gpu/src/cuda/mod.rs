@@ -69,6 +69,19 @@ const CAPABILITY: i32 = 75;
 const ERROR_LOG: i32 = 5;
 const ERROR_LOG_BYTES: i32 = 6;
 
+/// Products of prompts of which a multiprocessor runs two blocks at once: those that need no room for minima, which would not fit
+/// the registers.
+const IN_PAIRS: [&str; 8] = [
+    "tensor_f16",
+    "tensor_bf16",
+    "tensor_q4_0",
+    "tensor_q5_0",
+    "tensor_q8_0",
+    "tensor_iq4_nl",
+    "tensor_q3_k",
+    "tensor_q6_k",
+];
+
 /// Streams that do not wait for the default one.
 const NON_BLOCKING: u32 = 1;
 /// Captures that leave other threads alone.
@@ -337,8 +350,7 @@ impl Cuda {
         let mut threads = Vec::new();
         for name in &missing {
             let count = KERNELS.iter().find(|kernel| kernel.0 == *name).map(|kernel| kernel.1);
-            // Products of prompts wait less where two blocks take turns.
-            let blocks = if name.starts_with("tensor_") { 2 } else { 1 };
+            let blocks = if IN_PAIRS.contains(name) { 2 } else { 1 };
             let kernel = count.and_then(|count| self.source.kernel(name, count, blocks));
             text += &kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{name}\"")))?;
             threads.extend(count);

@@ -100,6 +100,54 @@ impl Spinner {
     }
 }
 
+/// How much of a recording is done: a bar on a terminal, under what is printed meanwhile.
+pub struct SoundMeter(Option<ProgressBar>);
+
+impl SoundMeter {
+    /// A meter for so many seconds of sound; none where that is not worth one.
+    pub fn new(seconds: Option<f64>) -> SoundMeter {
+        let bar = seconds.filter(|_| std::io::stderr().is_terminal()).map(|seconds| {
+            const TEMPLATE: &str = "{bar:40} {percent:>3} % of {msg} {eta:>4}";
+            let style = ProgressStyle::with_template(TEMPLATE)
+                .map_or_else(|_| ProgressStyle::default_bar(), |style| style.progress_chars("━╸─"));
+            let bar = ProgressBar::new(seconds as u64).with_style(style);
+            bar.set_message(units::minutes(seconds));
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bar
+        });
+        SoundMeter(bar)
+    }
+
+    /// So many seconds are done.
+    pub fn set(&self, seconds: f64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(seconds as u64);
+        }
+    }
+
+    /// A line above the bar, on terminals only.
+    pub fn note(&self, text: &str) {
+        if let Some(bar) = &self.0 {
+            bar.println(text);
+        }
+    }
+
+    /// Does something that writes to the terminal, without the bar in the way.
+    pub fn above<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Takes it away.
+    pub fn clear(self) {
+        if let Some(bar) = self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 fn bar_style() -> ProgressStyle {
     const TEMPLATE: &str = "{wide_msg} {bar:24} {percent:>3} % {binary_bytes_per_sec:>12} {eta:>4}";
     ProgressStyle::with_template(TEMPLATE)

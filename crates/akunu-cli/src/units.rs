@@ -41,6 +41,15 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// A length of time: `5:03`, `1:02:03`.
+pub fn minutes(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, minutes, seconds) => format!("{minutes}:{seconds:02}"),
+        (hours, minutes, seconds) => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
 /// `None` below the first unit.
 fn scaled(count: u64, step: f64, units: &[&str]) -> Option<String> {
     let mut value = count as f64;
@@ -91,6 +100,11 @@ mod tests {
         ] {
             assert_eq!(count(number), text);
         }
+    }
+
+    #[test]
+    fn times_have_hours_where_there_are_any() {
+        assert_eq!([0.0, 59.6, 303.0, 3723.2].map(minutes), ["0:00", "1:00", "5:03", "1:02:03"]);
     }
 
     #[test]

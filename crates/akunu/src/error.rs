@@ -27,6 +27,10 @@ pub enum Error {
         source: TokenizerError,
     },
 
+    /// A sound file could not be read.
+    #[error(transparent)]
+    Sound(#[from] akunu_audio::Error),
+
     /// A chat template makes no sense, or refused the conversation.
     #[error(transparent)]
     Template(#[from] akunu_text::chat::TemplateError),
@@ -210,6 +214,7 @@ impl Error {
             Error::Format(error) => format_kind(error),
             Error::Program(error) => program_kind(error),
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
+            Error::Sound(error) => sound_kind(error),
             Error::Template(_) => Kind::BadData,
             Error::TooLong { .. } | Error::Constraint { .. } => Kind::Usage,
             Error::CacheFull { .. } | Error::Busy { .. } => Kind::Unavailable,
@@ -247,6 +252,9 @@ impl Error {
                 Some("end other sequences, or load the model with room for more of them".to_owned())
             }
             Error::Busy { .. } => Some("try again in a moment".to_owned()),
+            Error::Sound(akunu_audio::Error::Unknown { .. }) => {
+                Some("WAV, AIFF, FLAC, MP3, Ogg/Vorbis and M4A (AAC, ALAC) can be read".to_owned())
+            }
             Error::Format(akunu_format::Error::Malformed { .. }) => Some(
                 "the file is damaged or incomplete: compare its size with the original's, or fetch it again"
                     .to_owned(),
@@ -255,6 +263,7 @@ impl Error {
             | Error::Tensor { .. }
             | Error::Program(_)
             | Error::Tokenizer { .. }
+            | Error::Sound(_)
             | Error::Template(_)
             | Error::Constraint { .. }
             | Error::Io { .. }
@@ -293,6 +302,15 @@ fn program_kind(error: &akunu_program::Error) -> Kind {
         Program::Unsupported { .. } => Kind::Unsupported,
         Program::Batch(_) => Kind::Usage,
         Program::Stopped => Kind::Stopped,
+        _ => Kind::BadData,
+    }
+}
+
+fn sound_kind(error: &akunu_audio::Error) -> Kind {
+    use akunu_audio::Error as Sound;
+    match error {
+        Sound::Io { source, .. } => io_kind(source),
+        Sound::Unsupported { .. } | Sound::TooLong { .. } => Kind::Unsupported,
         _ => Kind::BadData,
     }
 }

@@ -50,11 +50,15 @@ pub struct Sequence {
     out: Outputs,
 }
 
-/// Stops a sequence's runs from another thread.
-#[derive(Clone, Debug)]
+/// Stops runs from another thread.
+#[derive(Clone, Debug, Default)]
 pub struct StopHandle(Arc<StopFlag>);
 
 impl StopHandle {
+    pub(crate) fn flag(&self) -> &StopFlag {
+        &self.0
+    }
+
     /// Ends the run that is under way, or the next one, with [`Error::Stopped`].
     pub fn stop(&self) {
         self.0.stop();

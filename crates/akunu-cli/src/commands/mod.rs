@@ -15,3 +15,4 @@ pub mod quantize;
 pub mod rm;
 pub mod serve;
 pub mod tokenize;
+pub mod transcribe;

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""What openai-whisper makes of recordings with the weights of a GGML file: tokens, times and words of every segment.
+
+    scripts/oracle/transcripts.py WHISPER_GGML OUT.json AUDIO [AUDIO...]
+
+Needs: pip install openai-whisper numpy torch. AUDIO is 16-bit mono at 16 kHz. For each recording and each of SETTINGS, OUT gets
+{"audio", "settings", "language", "segments": [{"start", "end", "text", "tokens", "avg_logprob", "compression_ratio",
+"no_speech_prob", "temperature", "words"}]}. Only temperature 0 is tried: samples depend on a random number generator.
+"""
+
+import json
+import struct
+import sys
+import wave
+from pathlib import Path
+
+import numpy as np
+import torch
+import whisper
+from whisper.model import ModelDimensions, Whisper
+
+SETTINGS = {
+    "greedy": {"language": "en"},
+    "beam": {"beam_size": 5},
+    "words": {"language": "en", "beam_size": 5, "word_timestamps": True},
+    "plain": {"language": "en", "without_timestamps": True},
+    "prompt": {"language": "en", "initial_prompt": "A speech by John F. Kennedy."},
+}
+
+
+def load(path: str) -> Whisper:
+    """The model of a GGML file of F16 and F32 tensors."""
+    data = Path(path).read_bytes()
+    at = 4
+
+    def take(form: str):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values
+
+    vocab, audio_ctx, audio_state, audio_head, audio_layer, text_ctx, text_state, text_head, text_layer, mels, _ = take("11i")
+    bands, bins = take("2i")
+    at += 4 * bands * bins
+    for _ in range(take("i")[0]):
+        length = take("i")[0]
+        at += length
+    tensors = {}
+    while at < len(data):
+        dims, length, kind = take("3i")
+        shape = take(f"{dims}i")[::-1]
+        name = data[at : at + length].decode()
+        at += length
+        dtype = {0: np.float32, 1: np.float16}[kind]
+        count = int(np.prod(shape))
+        tensors[name] = torch.from_numpy(np.frombuffer(data, dtype, count, at).astype(np.float32).reshape(shape))
+        at += count * np.dtype(dtype).itemsize
+    model = Whisper(
+        ModelDimensions(mels, audio_ctx, audio_state, audio_head, audio_layer, vocab, text_ctx, text_state, text_head, text_layer)
+    )
+    for name in ("encoder.conv1.bias", "encoder.conv2.bias"):
+        tensors[name] = tensors[name].reshape(-1)
+    missing, extra = model.load_state_dict(tensors, strict=False)
+    assert not extra and all(name == "decoder.mask" for name in missing), (missing, extra)
+    model.set_alignment_heads(whisper._ALIGNMENT_HEADS["tiny"])
+    return model.eval()
+
+
+def samples(path: str) -> np.ndarray:
+    with wave.open(path) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16000, 1, 2), path
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    model = load(sys.argv[1])
+    results = []
+    for path in sys.argv[3:]:
+        for name, settings in SETTINGS.items():
+            found = model.transcribe(samples(path), temperature=0.0, fp16=False, **settings)
+            for segment in found["segments"]:
+                del segment["id"], segment["seek"]
+            results.append(
+                {"audio": Path(path).name, "settings": name, "language": found["language"], "segments": found["segments"]}
+            )
+    rounded = json.loads(json.dumps(results), parse_float=lambda text: round(float(text), 5))
+    Path(sys.argv[2]).write_text("[\n" + ",\n".join(json.dumps(result) for result in rounded) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,15 +3,16 @@
 
     scripts/oracle/transcripts.py WHISPER_GGML OUT.json AUDIO [AUDIO...]
 
-Needs: pip install openai-whisper numpy torch. AUDIO is 16-bit mono at 16 kHz. For each recording and each of SETTINGS, OUT gets
+Needs: pip install openai-whisper numpy torch, and ffmpeg. The tests' library.flac is a text of our own, read by `espeak-ng -v en-us -s 150`
+and brought to 16 kHz by ffmpeg. For each recording and each of SETTINGS, OUT gets
 {"audio", "settings", "language", "segments": [{"start", "end", "text", "tokens", "avg_logprob", "compression_ratio",
 "no_speech_prob", "temperature", "words"}]}. Only temperature 0 is tried: samples depend on a random number generator.
 """
 
 import json
 import struct
+import subprocess
 import sys
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,9 @@ def load(path: str) -> Whisper:
 
 
 def samples(path: str) -> np.ndarray:
-    with wave.open(path) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16000, 1, 2), path
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
+    command = ["ffmpeg", "-loglevel", "error", "-i", path, "-f", "s16le", "-ac", "1", "-ar", "16000", "-"]
+    sound = subprocess.run(command, check=True, capture_output=True).stdout
+    return np.frombuffer(sound, "<i2").astype(np.float32) / 32768
 
 
 def main() -> None:

@@ -69,6 +69,14 @@ impl Mel {
         self.samples as f64 / f64::from(RATE)
     }
 
+    /// Whether there is no sound at all in `count` frames from `start` on: digital silence.
+    pub fn is_silent(&self, start: usize, count: usize) -> bool {
+        let length = self.values.len();
+        let first = (start * self.bands).min(length);
+        let last = (first + count * self.bands).min(length);
+        self.values[first..last].iter().all(|&value| value <= FLOOR.log10())
+    }
+
     /// `count` frames from `start` on: `[count][bands]`. After the end of the sound is silence.
     pub fn window(&self, start: usize, count: usize, out: &mut Vec<f32>) {
         let lowest = self.highest - RANGE;

@@ -78,6 +78,11 @@ fn silence_has_a_finite_spectrogram() {
     let mut window = Vec::new();
     mel.window(0, 3000, &mut window);
     assert!(window.iter().all(|&value| value == -1.5));
+    assert!(mel.is_silent(0, 100) && mel.is_silent(99, 5000));
+    let mut samples = vec![0.0; 16_000];
+    samples[8000] = 0.01;
+    let mel = Mel::of(&samples, 80);
+    assert!(mel.is_silent(0, 48) && !mel.is_silent(0, 100) && mel.is_silent(52, 48));
 }
 
 #[test]

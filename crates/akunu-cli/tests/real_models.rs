@@ -121,3 +121,45 @@ fn embed_prints_one_vector_a_text_and_numpy_reads_them() {
     let refused = run(cache.path(), &["embed", "-m", &model, "short", &long]);
     assert!(refused.stderr.contains("text 2 has 302 tokens") && refused.stderr.contains("--truncate"));
 }
+
+#[test]
+fn transcribe_prints_what_is_said_in_every_format() {
+    let cache = tempfile::tempdir().unwrap();
+    let (model, audio) = (test_data("models/whisper-tiny.bin"), test_data("audio/jfk.wav"));
+    let transcribe = |more: &[&str]| run(cache.path(), &[&["transcribe", "-m", &model], more].concat());
+    let text = transcribe(&[&audio]).ok();
+    let said = "And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country.";
+    assert_eq!(text, format!("{said}\n"));
+    let subtitles = transcribe(&[&audio, "--output", "srt"]).ok();
+    assert_eq!(subtitles, format!("1\n00:00:00,000 --> 00:00:11,000\n{said}\n\n"));
+    let json = transcribe(&["--language", "English", "--word-timestamps", "--json", &audio]).json();
+    assert_eq!(
+        (&json["language"], json["segments"][0]["words"].as_array().unwrap().len()),
+        (&"en".into(), 22)
+    );
+
+    // What cannot be read does not keep others from being read.
+    let notes = cache.path().join("notes.wav");
+    std::fs::write(&notes, "not sound").unwrap();
+    let failed = transcribe(&[
+        "--beam",
+        "1",
+        notes.to_str().unwrap(),
+        &audio,
+        "--output-dir",
+        cache.path().to_str().unwrap(),
+    ]);
+    let message = failed.failed(1);
+    assert!(message.contains("notes.wav: not a sound file that can be read"), "{message}");
+    assert!(
+        std::fs::read_to_string(cache.path().join("jfk.txt"))
+            .unwrap()
+            .starts_with("And so my fellow Americans")
+    );
+    assert!(transcribe(&[&audio, "--word-timestamps"]).failed(2).contains("no room for the times of words"));
+    assert!(
+        transcribe(&[&audio, "--language", "klingon"])
+            .failed(2)
+            .contains("no language is called \"klingon\"")
+    );
+}

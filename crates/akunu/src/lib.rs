@@ -4,6 +4,8 @@
 //! |---|---|
 //! | continue a text or hold a conversation | [`Model::load`], then [`Model::generate`] or [`Model::chat`] |
 //! | answer many at once | [`Scheduler`] |
+//! | write down what is said in a recording | [`Transcriber`] |
+//! | turn texts into vectors | [`Embedder`] |
 //! | feed tokens and read logits yourself | [`Sequence`] |
 //! | know what a file holds and what running it takes | [`Summary`] |
 //! | convert a model to other dtypes | [`quantize`] |
@@ -74,5 +76,6 @@ pub use self_test::{SelfTest, self_test};
 pub use sequence::{Sequence, StopHandle};
 pub use settings::Settings;
 pub use speculate::Speculate;
+pub use speech::Transcriber;
 pub use summary::Summary;
 pub use text::load_tokenizer;

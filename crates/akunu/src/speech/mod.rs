@@ -12,6 +12,7 @@ mod languages;
 mod model;
 mod rules;
 mod search;
+mod settings;
 mod tokens;
 mod transcriber;
 mod transcription;
@@ -19,5 +20,6 @@ mod words;
 
 pub use languages::language_name;
 pub use model::{Begun, SpeechModel, SpeechOptions};
-pub use transcriber::{Event, Sound, SpeechSettings, Transcriber};
+pub use settings::{Event, SpeechSettings};
+pub use transcriber::{Sound, Transcriber};
 pub use transcription::{Format, Segment, Transcription, Word, Writer};

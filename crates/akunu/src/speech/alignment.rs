@@ -129,7 +129,7 @@ mod tests {
         // Token 0 at states 0 to 2, token 1 at 3, token 2 from 4 on.
         let at = [0, 0, 0, 1, 2, 2];
         let costs: Vec<f32> =
-            (0..3).flat_map(|row| at.map(|cheap| if row == cheap { -1.0 } else { 0.0 })).collect();
+            (0..3).flat_map(|row| at.map(|cheap| if row == cheap { -1.0 } else { 1.0 })).collect();
         assert_eq!(warp(&costs, 3, 6), [0, 3, 4]);
         assert_eq!(warp(&[0.5], 1, 1), [0]);
         // More tokens than states: several begin in the same one.

@@ -234,12 +234,12 @@ mod tests {
 
     #[test]
     fn long_words_are_cut_at_the_ends_of_sentences() {
-        let mut words = timed(&[(" a", 0.0, 0.2), (" b", 0.2, 0.4), (".", 0.4, 3.0), (" c", 3.0, 3.2)]);
-        assert_eq!(cut_at_sentences(&mut words), 0.2);
-        assert_eq!(words[2].end, 0.8);
-        let mut words = timed(&[(" a", 0.0, 0.2), (".", 0.2, 0.4), (" b", 0.4, 3.0)]);
+        let mut words = timed(&[(" a", 0.0, 0.25), (" b", 0.25, 0.5), (".", 0.5, 3.0), (" c", 3.0, 3.25)]);
+        assert_eq!(cut_at_sentences(&mut words), 0.25);
+        assert_eq!(words[2].end, 1.0);
+        let mut words = timed(&[(" a", 0.0, 0.25), (".", 0.25, 0.5), (" b", 0.5, 3.0)]);
         cut_at_sentences(&mut words);
-        assert_eq!(words[2].start, 2.6);
+        assert_eq!(words[2].start, 2.5);
         assert_eq!(cut_at_sentences(&mut []), 0.0);
     }
 

@@ -7,7 +7,7 @@ use akunu::speech::{
     Event, Format, Sound, SpeechOptions, SpeechSettings, Transcriber, Transcription, Writer,
 };
 use akunu::{Error, StopHandle};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::engine::{backend_names, positive};
@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let transcriber = transcriber?;
 
     let several = arguments.audio.len() > 1;
-    let mut failed = None;
+    let mut failed = 0;
     let mut all = Vec::new();
     for audio in &arguments.audio {
         let streams = arguments.output_dir.is_none() && format != Format::Json;
@@ -158,7 +158,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
             // The others may be fine.
             Err(error) if several && !is_stop(&error) => {
                 progress::line(&format!("error: {}", output::message(&error)));
-                failed.get_or_insert(error);
+                failed += 1;
             }
             Err(error) => return Err(error),
         }
@@ -166,7 +166,10 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if format == Format::Json && arguments.output_dir.is_none() {
         write_json(&all, several, out)?;
     }
-    failed.map_or(Ok(()), Err)
+    match failed {
+        0 => Ok(()),
+        count => bail!("{count} of {} recordings could not be transcribed", arguments.audio.len()),
+    }
 }
 
 /// One recording; segments are written as they come, where that is wanted.

@@ -2,11 +2,12 @@
 
     python clients.py AKUNU
 
-Everything runs against a tiny random model on a loopback port, so texts mean nothing; what counts is that clients
-understand the answers.
+Everything runs against tiny random models on a loopback port, so texts mean nothing; what counts is that clients
+understand the answers. Speech alone is heard by Whisper's smallest model, from the test data ($AKUNU_TEST_DATA).
 """
 
 import json
+import os
 import re
 import ssl
 import subprocess
@@ -22,6 +23,8 @@ import ollama
 import openai
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("AKUNU_TEST_DATA", ROOT / "target/test-data"))
+SPEECH = DATA / "models/whisper-tiny.bin"
 ENCODER = ROOT / "crates/akunu-program/tests/fixtures/encoders/bert/model.gguf"
 # Its context has room for definitions of tools.
 MODEL = ROOT / "crates/akunu-program/tests/fixtures/tiny/phi3-longrope/model.gguf"
@@ -33,7 +36,7 @@ GO_ON = {"2": -100}
 
 def start(binary, *more):
     """The server and its address."""
-    command = [binary, "serve", f"smollm2={MODEL}", f"encoder={ENCODER}", "--chat-template", "chatml", "--port", "0", "--log", "off", *more]
+    command = [binary, "serve", f"smollm2={MODEL}", f"encoder={ENCODER}", f"ear={SPEECH}", "--chat-template", "chatml", "--port", "0", "--log", "off", *more]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         found = re.search(r"https?://\S+", line)
@@ -44,7 +47,7 @@ def start(binary, *more):
 
 def drive_openai(address):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=30)
-    assert [model.id for model in client.models.list()] == ["encoder", "smollm2"]
+    assert [model.id for model in client.models.list()] == ["ear", "encoder", "smollm2"]
     assert client.models.retrieve("smollm2").owned_by == "akunu"
 
     ask = dict(model="smollm2", messages=MESSAGES, max_tokens=20, seed=3, logit_bias=GO_ON)
@@ -85,6 +88,7 @@ def drive_openai(address):
 
     call_tools_openai(client)
     embed_openai(client)
+    listen_openai(client)
     refusals = [
         (openai.NotFoundError, dict(ask, model="gpt-4o"), "model_not_found"),
         (openai.BadRequestError, dict(ask, extra_body={"mirostat": 2}), "unknown_parameter"),
@@ -132,6 +136,28 @@ def call_tools_openai(client):
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
     said = client.responses.create(**ask, input=[{"role": "user", "content": "Hello!"}, call, output], tool_choice="none")
     assert said.output[0].type == "message"
+
+
+def listen_openai(client):
+    """Whisper's smallest model hears a speech."""
+    sound = (DATA / "audio/jfk.wav").read_bytes()
+    ask = dict(model="ear", language="en", file=("jfk.wav", sound))
+    whole = client.audio.transcriptions.create(**ask)
+    assert "what your country can do for you" in whole.text and whole.usage.seconds == 11, whole
+    verbose = client.audio.transcriptions.create(**ask, response_format="verbose_json", timestamp_granularities=["word", "segment"])
+    assert verbose.language == "english" and verbose.segments[0].end > 1 and len(verbose.words) > 15, verbose
+    assert client.audio.transcriptions.create(**ask, response_format="vtt").startswith("WEBVTT")
+    assert "-->" in client.audio.transcriptions.create(**ask, response_format="srt")
+    events = list(client.audio.transcriptions.create(**ask, stream=True))
+    assert events[-1].type == "transcript.text.done" and events[-1].text == whole.text
+    del ask["language"]
+    assert "country" in client.audio.translations.create(**ask).text
+    try:
+        client.audio.transcriptions.create(model="ear", file=("noise.wav", b"no sound"))
+    except openai.BadRequestError as error:
+        assert error.code == "invalid_audio", error
+    else:
+        raise AssertionError("noise was transcribed")
 
 
 def embed_openai(client):
@@ -189,7 +215,7 @@ def drive_anthropic(address):
 
 def drive_ollama(address):
     client = ollama.Client(host=address)
-    assert [model.model for model in client.list().models] == ["encoder", "smollm2"]
+    assert [model.model for model in client.list().models] == ["ear", "encoder", "smollm2"]
     ask = dict(model="smollm2", messages=MESSAGES, options={"num_predict": 20, "temperature": 0})
     whole = client.chat(**ask)
     assert whole.done and whole.eval_count <= 20

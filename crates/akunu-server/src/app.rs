@@ -85,6 +85,8 @@ impl App {
             .route("/v1/completions", post(openai::completions::complete))
             .route("/v1/responses", post(openai::responses::respond))
             .route("/v1/embeddings", post(openai::embeddings::embed))
+            .route("/v1/audio/transcriptions", post(openai::audio::transcribe))
+            .route("/v1/audio/translations", post(openai::audio::translate))
             .route("/v1/tokenize", post(openai::tokens::tokenize))
             .route("/v1/detokenize", post(openai::tokens::detokenize))
             .route("/v1/messages", post(anthropic::messages))
@@ -190,7 +192,8 @@ impl FromRequest<Arc<App>> for Call {
     }
 }
 
-async fn read(body: Body, config: &Config) -> Result<Bytes, ApiError> {
+/// All of a body, within the limits.
+pub(crate) async fn read(body: Body, config: &Config) -> Result<Bytes, ApiError> {
     let too_large = || {
         let message = format!("the body is larger than {} bytes", config.body_limit);
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("request_too_large")

@@ -343,7 +343,8 @@ pub(crate) fn whole(value: &Value) -> axum::response::Response {
     logged(axum::Json(value).into_response())
 }
 
-fn logged(mut response: axum::response::Response) -> axum::response::Response {
+/// Marks an answer whose line in the log is its own affair.
+pub(crate) fn logged(mut response: axum::response::Response) -> axum::response::Response {
     response.extensions_mut().insert(Logged);
     response
 }

@@ -1,5 +1,5 @@
 //! The HTTP surface of akunu: OpenAI's interface, Anthropic's and Ollama's over the engine's
-//! [`Scheduler`]s and [`Embedder`]s.
+//! [`Scheduler`]s, [`Embedder`]s and [`Transcriber`]s.
 //!
 //! A [`Server`] has a [`Config`] and models; [`Server::run`] answers on a listener until it is told to stop. Requests are read
 //! field by field: what would change an answer and is not understood is refused by name, and every refusal has the form the
@@ -30,6 +30,7 @@ mod constraints;
 mod conversation;
 mod error;
 mod fields;
+mod form;
 mod guard;
 mod library;
 mod listen;
@@ -52,6 +53,7 @@ use std::time::Duration;
 
 use akunu::embed::Embedder;
 use akunu::scheduler::Scheduler;
+use akunu::speech::Transcriber;
 use akunu_text::chat::ChatTemplate;
 use app::App;
 use tokio::net::TcpListener;
@@ -95,6 +97,11 @@ impl Server {
     /// Adds a model that turns texts into vectors, and stays in memory.
     pub fn add_embedder(&self, id: &str, embedder: Embedder) -> akunu::Result<()> {
         self.app.models.add(id, Loaded::Embedder(embedder))
+    }
+
+    /// Adds a model that writes down speech, and stays in memory.
+    pub fn add_transcriber(&self, id: &str, transcriber: Transcriber) -> akunu::Result<()> {
+        self.app.models.add(id, Loaded::Transcriber(Box::new(transcriber)))
     }
 
     /// Adds a model of the library under an id, and loads it if there is memory for it. False if it will be loaded when

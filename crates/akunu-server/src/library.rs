@@ -2,6 +2,7 @@
 
 use akunu::embed::Embedder;
 use akunu::scheduler::Scheduler;
+use akunu::speech::Transcriber;
 use akunu_text::chat::ChatTemplate;
 
 /// A model by the name under which a [`Library`] knows it, and how it is to be loaded.
@@ -20,6 +21,8 @@ pub enum Task {
     Write,
     /// Turning texts into vectors.
     Embed,
+    /// Writing down speech.
+    Transcribe,
 }
 
 impl Task {
@@ -28,6 +31,7 @@ impl Task {
         match self {
             Task::Write => "write",
             Task::Embed => "embed",
+            Task::Transcribe => "transcribe",
         }
     }
 }
@@ -44,6 +48,8 @@ pub enum Loaded {
     },
     /// One that turns texts into vectors.
     Embedder(Embedder),
+    /// One that writes down speech.
+    Transcriber(Box<Transcriber>),
 }
 
 /// Where models come from: at the beginning, when a client asks for one, and again after one was idle. The functions may

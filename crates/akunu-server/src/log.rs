@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use akunu::Statistics;
+use akunu::speech::Transcription;
 use akunu_text::chat::DateTime;
 use serde_json::{Value, json};
 
@@ -66,6 +67,18 @@ pub(crate) fn embedded(log: Log, caller: &Caller, model: &str, texts: usize, tok
         ("model", json!(model)),
         ("texts", json!(texts)),
         ("prompt_tokens", json!(tokens)),
+        ("ms", json!(caller.began.elapsed().as_millis() as u64)),
+    ];
+    write(log, caller, "response", &fields);
+}
+
+/// A recording that was written down.
+pub(crate) fn heard(log: Log, caller: &Caller, model: &str, transcription: &Transcription) {
+    let fields = [
+        ("status", json!(200)),
+        ("model", json!(model)),
+        ("seconds", json!(transcription.duration)),
+        ("language", json!(transcription.language)),
         ("ms", json!(caller.began.elapsed().as_millis() as u64)),
     ];
     write(log, caller, "response", &fields);

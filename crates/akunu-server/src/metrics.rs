@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     running: Family<Model, Gauge<u64, AtomicU64>>,
     kept_tokens: Family<Model, Gauge<u64, AtomicU64>>,
     embedding: Family<Model, Gauge<u64, AtomicU64>>,
+    listening: Family<Model, Gauge<u64, AtomicU64>>,
 }
 
 fn histogram() -> Histogram {
@@ -64,6 +65,7 @@ impl Metrics {
             running: Family::default(),
             kept_tokens: Family::default(),
             embedding: Family::default(),
+            listening: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("responses", "HTTP responses by status", metrics.answers.clone());
@@ -94,6 +96,7 @@ impl Metrics {
             metrics.kept_tokens.clone(),
         );
         registry.register("embedding", "Requests for embeddings under way", metrics.embedding.clone());
+        registry.register("transcribing", "Recordings under way", metrics.listening.clone());
         metrics
     }
 
@@ -136,6 +139,9 @@ impl Metrics {
                 Resident::Embedder(embedding) => {
                     self.embedding.get_or_create(&model).set(embedding.batcher.waiting() as u64);
                 }
+                Resident::Listener(listener) => {
+                    self.listening.get_or_create(&model).set(listener.waiting() as u64);
+                }
             }
         }
         let mut text = String::new();
@@ -170,6 +176,7 @@ impl Metrics {
                     entry["prefix_cache_tokens"] = json!(load.kept_tokens);
                 }
                 Resident::Embedder(embedding) => entry["embedding"] = json!(embedding.batcher.waiting()),
+                Resident::Listener(listener) => entry["transcribing"] = json!(listener.waiting()),
             }
         }
         let mut all = counted(totals);

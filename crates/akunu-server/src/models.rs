@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::library::{Library, Loaded, Source, Task};
-use crate::resident::{Embedding, Leaving, Resident, Served};
+use crate::resident::{Embedding, Leaving, Listener, Resident, Served};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -157,7 +157,7 @@ impl Models {
                 served.touch();
                 Ok(served)
             }
-            Resident::Embedder(_) => Err(met_a_bug()),
+            _ => Err(met_a_bug()),
         }
     }
 
@@ -169,7 +169,19 @@ impl Models {
                 embedding.touch();
                 Ok(embedding)
             }
-            Resident::Writer(_) => Err(met_a_bug()),
+            _ => Err(met_a_bug()),
+        }
+    }
+
+    /// The same to listen.
+    pub(crate) async fn find_listener(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Listener>> {
+        let entry = self.entry(name)?;
+        match self.resident(&entry, Task::Transcribe).await? {
+            Resident::Listener(listener) => {
+                listener.touch();
+                Ok(listener)
+            }
+            _ => Err(met_a_bug()),
         }
     }
 
@@ -209,9 +221,14 @@ impl Models {
         if tasks.contains(&task) {
             return Ok(task);
         }
-        let problem = match task {
-            Task::Write => "does not write text: it is for /v1/embeddings",
-            Task::Embed => "does not embed texts here",
+        let problem = match (task, tasks.first()) {
+            (Task::Write, Some(Task::Embed)) => "does not write text: it is for /v1/embeddings",
+            (Task::Write, Some(Task::Transcribe)) => {
+                "does not write text: it is for /v1/audio/transcriptions"
+            }
+            (Task::Write, _) => "does not write text here",
+            (Task::Embed, _) => "does not embed texts here",
+            (Task::Transcribe, _) => "does not listen: transcription takes a model of speech",
         };
         Err(ApiError::invalid(format!("{} {problem}", entry.id)).param("model").code("model_not_supported"))
     }
@@ -286,6 +303,7 @@ impl Models {
             match resident {
                 Resident::Writer(served) => served.scheduler.abort(),
                 Resident::Embedder(embedding) => embedding.batcher.abort(),
+                Resident::Listener(listener) => listener.abort(),
             }
         }
     }

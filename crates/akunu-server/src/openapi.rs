@@ -71,6 +71,8 @@ fn paths() -> Value {
             Events,
         ),
         ("OpenAI", "post /v1/embeddings", "Turn texts into vectors", "EmbeddingsRequest", Json),
+        ("OpenAI", "post /v1/audio/transcriptions", "Write down speech", "TranscriptionRequest", Events),
+        ("OpenAI", "post /v1/audio/translations", "Write down speech in English", "TranslationRequest", Json),
         ("Anthropic", "post /v1/messages", "Answer a conversation", "MessagesRequest", Events),
         (
             "Anthropic",
@@ -141,7 +143,8 @@ fn describe_operation(tag: &str, path: &str, summary: &str, request: &str, answe
         },
     });
     if !request.is_empty() {
-        let content = json!({"application/json": {"schema": reference(request)}});
+        let kind = if path.starts_with("/v1/audio/") { "multipart/form-data" } else { "application/json" };
+        let content = json!({kind: {"schema": reference(request)}});
         operation["requestBody"] = json!({"required": true, "content": content});
     }
     if path.contains("{id}") {
@@ -201,6 +204,17 @@ fn tool_choice(example: Value) -> (&'static str, Value) {
     let mut choice = field("", "auto (the model decides), required, none, or one function by name.", example);
     choice["type"] = json!(["string", "object"]);
     ("tool_choice", choice)
+}
+
+/// What requests about speech have in common.
+fn listening() -> Vec<(&'static str, Value)> {
+    vec![
+        model(),
+        ("file", field("string", "A recording: WAV, MP3, FLAC, Ogg, MP4 and others.", Value::Null)),
+        ("prompt", field("string", "Words to expect, a style.", Value::Null)),
+        ("response_format", field("string", "json, text, srt, verbose_json or vtt.", json!("json"))),
+        ("temperature", field("number", "0 tries others where that gives no good text.", json!(0))),
+    ]
 }
 
 fn sampling() -> Vec<(&'static str, Value)> {
@@ -350,6 +364,12 @@ fn schemas() -> Value {
             ("encoding_format", string("float or base64: the numbers as F32, least significant byte first.", "float")),
             ("truncate", field("boolean", "Leave out the end of texts that are too long, instead of refusing them.", json!(false))),
         ], &["input"]),
+        "TranscriptionRequest": with(listening(), vec![
+            ("language", plain("string", "What is spoken, by code or English name; found out where absent.")),
+            ("timestamp_granularities[]", plain("array", "With verbose_json: word and segment.")),
+            ("stream", field("boolean", "Send text as it is understood; json and text alone.", json!(false))),
+        ], &["file"]),
+        "TranslationRequest": object(listening(), &["file"]),
         "OllamaEmbedRequest": object(vec![
             model(),
             ("input", text_or_list("A text, or several.", json!("Hello!"))),

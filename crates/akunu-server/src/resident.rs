@@ -1,16 +1,20 @@
 //! Models in memory, each for one of its tasks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use akunu::scheduler::Scheduler;
+use akunu::speech::Transcriber;
 use akunu_text::chat::ChatTemplate;
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::batcher::Batcher;
+use crate::error::ApiError;
 use crate::library::{Loaded, Task};
 
-/// Requests that may wait for an embedder. Each takes no more than its texts.
+/// Requests that may wait for an embedder, or a model of speech. Each takes no more memory than its body.
 const MOST_WAITING: usize = 256;
 
 /// A model that answers. Whoever holds it keeps it in memory: nothing is freed under a running request.
@@ -34,17 +38,32 @@ pub(crate) struct Embedding {
     used: Mutex<Instant>,
 }
 
+/// A model that writes down speech; kept in memory in the same way.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) id: String,
+    pub(crate) transcriber: Transcriber,
+    /// One recording at a time.
+    turns: Arc<Semaphore>,
+    /// Those under way and those that wait.
+    waiting: AtomicUsize,
+    memory: u64,
+    used: Mutex<Instant>,
+}
+
 /// A model in memory, for one of its tasks.
 #[derive(Clone, Debug)]
 pub(crate) enum Resident {
     Writer(Arc<Served>),
     Embedder(Arc<Embedding>),
+    Listener(Arc<Listener>),
 }
 
 /// One that was told to leave memory, and does when nobody holds it any more.
 pub(crate) enum Leaving {
     Writer(Weak<Served>),
     Embedder(Weak<Embedding>),
+    Listener(Weak<Listener>),
 }
 
 impl Resident {
@@ -66,6 +85,11 @@ impl Resident {
                 let batcher = batcher.map_err(|source| akunu::Error::Io { path, source })?;
                 Resident::Embedder(Arc::new(Embedding { id, batcher, memory, used }))
             }
+            Loaded::Transcriber(transcriber) => {
+                let (turns, waiting) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
+                let transcriber = *transcriber;
+                Resident::Listener(Arc::new(Listener { id, transcriber, turns, waiting, memory, used }))
+            }
         })
     }
 
@@ -73,6 +97,7 @@ impl Resident {
         match self {
             Resident::Writer(_) => Task::Write,
             Resident::Embedder(_) => Task::Embed,
+            Resident::Listener(_) => Task::Transcribe,
         }
     }
 
@@ -80,6 +105,7 @@ impl Resident {
         match self {
             Resident::Writer(served) => &served.id,
             Resident::Embedder(embedding) => &embedding.id,
+            Resident::Listener(listener) => &listener.id,
         }
     }
 
@@ -88,6 +114,7 @@ impl Resident {
         match self {
             Resident::Writer(served) => served.memory,
             Resident::Embedder(embedding) => embedding.memory,
+            Resident::Listener(listener) => listener.memory,
         }
     }
 
@@ -96,6 +123,7 @@ impl Resident {
         let used = match self {
             Resident::Writer(served) => &served.used,
             Resident::Embedder(embedding) => &embedding.used,
+            Resident::Listener(listener) => &listener.used,
         };
         *used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,6 +133,7 @@ impl Resident {
         match self {
             Resident::Writer(served) => Arc::strong_count(served) == 1,
             Resident::Embedder(embedding) => Arc::strong_count(embedding) == 1,
+            Resident::Listener(listener) => Arc::strong_count(listener) == 1,
         }
     }
 
@@ -112,6 +141,7 @@ impl Resident {
         match self {
             Resident::Writer(served) => Leaving::Writer(Arc::downgrade(served)),
             Resident::Embedder(embedding) => Leaving::Embedder(Arc::downgrade(embedding)),
+            Resident::Listener(listener) => Leaving::Listener(Arc::downgrade(listener)),
         }
     }
 
@@ -135,6 +165,11 @@ impl Resident {
                     "pooling": embedder.pooling().name(),
                 });
                 (embedder.path(), embedder.backend(), more)
+            }
+            Resident::Listener(listener) => {
+                let transcriber = &listener.transcriber;
+                let more = json!({"family": "whisper", "multilingual": transcriber.multilingual()});
+                (transcriber.path(), transcriber.backend(), more)
             }
         };
         let mut described = json!({
@@ -160,6 +195,7 @@ impl Leaving {
         match self {
             Leaving::Writer(served) => served.upgrade().map(Resident::Writer),
             Leaving::Embedder(embedding) => embedding.upgrade().map(Resident::Embedder),
+            Leaving::Listener(listener) => listener.upgrade().map(Resident::Listener),
         }
     }
 }
@@ -172,6 +208,49 @@ impl Served {
 }
 
 impl Embedding {
+    /// It is being used.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+/// One's turn at a model that does one thing at a time.
+pub(crate) struct Turn {
+    _counted: Waiting,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Counts one that waits, until it is dropped.
+struct Waiting(Arc<Listener>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Listener {
+    /// Waits for one's turn.
+    pub(crate) async fn turn(self: &Arc<Listener>) -> Result<Turn, ApiError> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let counted = Waiting(Arc::clone(self));
+        if waiting >= MOST_WAITING {
+            return Err(akunu::Error::Busy { waiting }.into());
+        }
+        let permit = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| akunu::Error::Stopped)?;
+        Ok(Turn { _counted: counted, _permit: permit })
+    }
+
+    /// Recordings that are not done.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Lets no more recordings begin. The one under way ends with its connection.
+    pub(crate) fn abort(&self) {
+        self.turns.close();
+    }
+
     /// It is being used.
     pub(crate) fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();

@@ -3,6 +3,7 @@
 use akunu::embed::{EmbedOptions, Embedder, is_encoder};
 use akunu::hub::Hub;
 use akunu::scheduler::{Limits, Scheduler};
+use akunu::speech::{SpeechOptions, Transcriber};
 use akunu::{KvType, Options, Result, Summary};
 use akunu_format::ModelFile;
 use akunu_server::{Library, Loaded, Source, Task};
@@ -31,6 +32,9 @@ impl Local {
 impl Library for Local {
     fn tasks(&self, source: &Source) -> Result<Vec<Task>> {
         let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
+        if Summary::of(&file, None)?.architecture.as_deref() == Some("whisper") {
+            return Ok(vec![Task::Transcribe]);
+        }
         Ok(if is_encoder(&file)? { vec![Task::Embed] } else { vec![Task::Write, Task::Embed] })
     }
 
@@ -39,8 +43,8 @@ impl Library for Local {
         let Some(memory) = Summary::of(&file, self.engine(source).ctx.map(u64::from))?.memory else {
             return Ok(0);
         };
-        // An embedder keeps about one context, in F16.
-        if task == Task::Embed {
+        // These keep about one context, in F16.
+        if task != Task::Write {
             return Ok(memory.weights + memory.scratch.unwrap_or(0) + memory.kv_cache.unwrap_or(0));
         }
         let elements = memory.kv_cache.unwrap_or(0) / 2;
@@ -53,6 +57,12 @@ impl Library for Local {
 
     fn load(&self, source: &Source, task: Task) -> Result<Loaded> {
         let path = Hub::from_env()?.resolve(&source.model)?;
+        if task == Task::Transcribe {
+            let engine = self.engine(source);
+            let threads = engine.threads.map(|n| n as usize);
+            let options = SpeechOptions { backend: engine.backend, threads, ..SpeechOptions::default() };
+            return Ok(Loaded::Transcriber(Box::new(Transcriber::load(path, &options)?)));
+        }
         if task == Task::Embed {
             let engine = self.engine(source);
             let options = EmbedOptions {

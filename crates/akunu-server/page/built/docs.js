@@ -177,9 +177,10 @@ function loadSettings() {
 }
 
 // src/docs.ts
-function example(method, path, schema) {
+function example(method, path, kind, schema) {
   const address = new URL(`.${path}`, document.baseURI);
   if (!schema) return method === "get" ? `curl -s ${address}` : `curl -s -X ${method.toUpperCase()} ${address}`;
+  if (kind === "multipart/form-data") return `curl -s ${address} -F file=@recording.mp3`;
   const wanted = /* @__PURE__ */ new Set(["model", "max_tokens", "id", ...schema.required ?? []]);
   const fields = Object.entries(schema.properties ?? {}).filter(([name, field]) => wanted.has(name) && field.example !== void 0);
   const body = JSON.stringify(Object.fromEntries(fields.map(([name, field]) => [name, field.example])));
@@ -209,9 +210,10 @@ function show(description) {
         tag = operation.tags[0] ?? "";
         list.append(element("h2", { textContent: tag }));
       }
-      const name = operation.requestBody?.content["application/json"].schema.$ref?.split("/").pop();
+      const [kind, body] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
+      const name = body?.schema.$ref?.split("/").pop();
       const schema = name ? description.components.schemas[name] : void 0;
-      const command = example(method, path, schema);
+      const command = example(method, path, kind, schema);
       const bar = element("div", { className: "code-bar" }, "sh", copyButton("Copy command", () => command));
       const code = element("pre", {}, element("code", {}, ...highlight(command, "sh")));
       const summary = element(

@@ -16,7 +16,8 @@ interface Schema {
 interface Operation {
   tags: string[];
   summary: string;
-  requestBody?: { content: { "application/json": { schema: Schema } } };
+  /** By the type of the body. */
+  requestBody?: { content: Record<string, { schema: Schema }> };
 }
 
 interface Description {
@@ -26,9 +27,10 @@ interface Description {
 }
 
 /** A command that works, made of the examples of the fields that must be there. */
-function example(method: string, path: string, schema: Schema | undefined): string {
+function example(method: string, path: string, kind: string | undefined, schema: Schema | undefined): string {
   const address = new URL(`.${path}`, document.baseURI);
   if (!schema) return method === "get" ? `curl -s ${address}` : `curl -s -X ${method.toUpperCase()} ${address}`;
+  if (kind === "multipart/form-data") return `curl -s ${address} -F file=@recording.mp3`;
   const wanted = new Set(["model", "max_tokens", "id", ...(schema.required ?? [])]);
   const fields = Object.entries(schema.properties ?? {}).filter(([name, field]) => wanted.has(name) && field.example !== undefined);
   const body = JSON.stringify(Object.fromEntries(fields.map(([name, field]) => [name, field.example])));
@@ -60,9 +62,10 @@ function show(description: Description): void {
         tag = operation.tags[0] ?? "";
         list.append(element("h2", { textContent: tag }));
       }
-      const name = operation.requestBody?.content["application/json"].schema.$ref?.split("/").pop();
+      const [kind, body] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
+      const name = body?.schema.$ref?.split("/").pop();
       const schema = name ? description.components.schemas[name] : undefined;
-      const command = example(method, path, schema);
+      const command = example(method, path, kind, schema);
       const bar = element("div", { className: "code-bar" }, "sh", copyButton("Copy command", () => command));
       const code = element("pre", {}, element("code", {}, ...highlight(command, "sh")));
       const summary = element(

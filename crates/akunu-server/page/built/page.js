@@ -21,7 +21,8 @@ async function call(path, settings2, init = {}) {
 async function models(settings2) {
   const response = await call("v1/models", settings2);
   const body = await response.json();
-  return body.data.map(({ id, context_length }) => ({ id, context: context_length }));
+  const writers = body.data.filter(({ tasks }) => tasks?.includes("write") ?? true);
+  return writers.map(({ id, context_length }) => ({ id, context: context_length }));
 }
 async function chat(messages, settings2, signal, listener) {
   const said = messages.filter((message2) => message2.content).map(({ role, content }) => ({ role, content }));

@@ -30,11 +30,12 @@ async function call(path: string, settings: Settings, init: RequestInit = {}): P
   throw new Problem(typeof message === "string" ? message : `The server answered with status ${response.status}.`);
 }
 
-/** What the server has. */
+/** What the server has to talk to: not what embeds or listens alone. */
 export async function models(settings: Settings): Promise<Model[]> {
   const response = await call("v1/models", settings);
-  const body = (await response.json()) as { data: { id: string; context_length: number }[] };
-  return body.data.map(({ id, context_length }) => ({ id, context: context_length }));
+  const body = (await response.json()) as { data: { id: string; context_length: number; tasks?: string[] }[] };
+  const writers = body.data.filter(({ tasks }) => tasks?.includes("write") ?? true);
+  return writers.map(({ id, context_length }) => ({ id, context: context_length }));
 }
 
 export interface Listener {

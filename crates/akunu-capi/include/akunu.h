@@ -21,8 +21,8 @@
  *           is always set; where the capacity is too small nothing else is (AKUNU_SHORT_BUFFER), so ask with a null
  *           buffer of capacity 0 how much is needed. Text is UTF-8 and ends with a zero that lengths do not count.
  * Structs.  Set size to sizeof the struct and leave the rest zero: zero is every field's default.
- * Threads.  Models, constraints, schedulers and embedders may be shared. A sequence is for one thread at a time, which is
- *           checked (AKUNU_IN_USE); akunu_sequence_stop is for every thread.
+ * Threads.  Models, constraints, schedulers, embedders and transcribers may be shared. A sequence is for one thread at a time,
+ *           which is checked (AKUNU_IN_USE); akunu_sequence_stop is for every thread.
  *
  * Written by cbindgen from crates/akunu-capi: change it there. */
 
@@ -88,6 +88,18 @@
 // Keys and values in 8 bits: half the memory.
 #define AKUNU_KV_Q8_0 1
 
+// One line for each segment.
+#define AKUNU_FORMAT_TEXT 0
+
+// Subtitles as SubRip has them.
+#define AKUNU_FORMAT_SRT 1
+
+// Subtitles as WebVTT has them.
+#define AKUNU_FORMAT_VTT 2
+
+// All there is to know, as JSON.
+#define AKUNU_FORMAT_JSON 3
+
 // Names of special tokens in the text are these tokens. For text the program wrote, not its users.
 #define AKUNU_PARSE_SPECIAL 1
 
@@ -144,6 +156,9 @@ typedef struct akunu_scheduler akunu_scheduler;
 // A sequence of tokens and its place in the cache of a model: one conversation, say. One thread at a time may use it; others
 // get AKUNU_IN_USE. akunu_sequence_stop alone may be called by anyone.
 typedef struct akunu_sequence akunu_sequence;
+
+// A speech model that is ready to listen. Threads may share it: one recording at a time, others wait.
+typedef struct akunu_transcriber akunu_transcriber;
 
 // A number added to one token's logit.
 typedef struct {
@@ -375,6 +390,65 @@ typedef struct {
     uint64_t operations;
 } akunu_step_time;
 
+// How a transcriber is loaded. Zero is the default of every field but the size.
+typedef struct {
+    // sizeof(akunu_transcriber_options).
+    size_t size;
+    // "cpu", "cuda", "metal", "reference"; null for akunu's choice.
+    const char *backend;
+    // Threads; 0 for all cores.
+    size_t threads;
+    // Most hypotheses at once; 0 for 5.
+    size_t beams;
+} akunu_transcriber_options;
+
+// What is wanted of a recording. Zero is the default of every field but the size.
+typedef struct {
+    // sizeof(akunu_transcribe_options).
+    size_t size;
+    // The language that is spoken, by code or English name; found out where null.
+    const char *language;
+    // Text that could have come before: names and words to expect; may be null.
+    const char *prompt;
+    // Hypotheses that are followed; 0 for 5, 1 takes the likeliest token each time.
+    size_t beams;
+    // The same seed gives the same samples.
+    uint64_t seed;
+    // Write English, whatever is spoken.
+    bool translate;
+    // Do without times: segments are whole windows then.
+    bool no_timestamps;
+    // Find out when each word is said; AKUNU_FORMAT_JSON has the words.
+    bool words;
+} akunu_transcribe_options;
+
+// A part of what was said, about a sentence. It belongs to the library.
+typedef struct {
+    // Seconds from the beginning of the recording.
+    double start;
+    // Seconds from the beginning of the recording.
+    double end;
+    // What was said; ends with a zero.
+    const char *text;
+} akunu_segment;
+
+// Hears each segment as it is done; false ends the transcription. It must not throw. The segment is gone when it returns.
+typedef bool (*akunu_segment_callback)(void *user, const akunu_segment *segment);
+
+// What a transcription took.
+typedef struct {
+    // sizeof(akunu_transcribe_statistics), set by the caller.
+    size_t size;
+    // Length of the recording.
+    double audio_seconds;
+    // Time it took to read it.
+    double read_seconds;
+    // Time it took to write down what is said.
+    double transcribe_seconds;
+    // The code of the language that is spoken, such as "en"; ends with a zero.
+    char language[16];
+} akunu_transcribe_statistics;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -561,6 +635,46 @@ akunu_status akunu_sequence_logits(akunu_sequence *sequence,
                                    float *logits,
                                    size_t capacity,
                                    size_t *length);
+
+// Loads a speech model. `path` is a file or a directory, or the name of a model that `akunu pull` fetched; `options` may be
+// null. `*transcriber` is to be given to akunu_transcriber_free.
+akunu_status akunu_transcriber_load(const char *path,
+                                    const akunu_transcriber_options *options,
+                                    akunu_transcriber **transcriber);
+
+// Frees a transcriber; null is fine.
+akunu_status akunu_transcriber_free(akunu_transcriber *transcriber);
+
+// Whether the model knows languages other than English.
+akunu_status akunu_transcriber_multilingual(const akunu_transcriber *transcriber, bool *multilingual);
+
+// Ends what the transcriber is doing, from any thread: the call fails with AKUNU_STOPPED.
+akunu_status akunu_transcriber_stop(const akunu_transcriber *transcriber);
+
+// Writes down what is said in a sound file (WAV, FLAC, MP3, Ogg, M4A and others). `options`, `callback` and `statistics` may be
+// null; akunu_transcriber_text has the result.
+akunu_status akunu_transcribe(const akunu_transcriber *transcriber,
+                              const char *path,
+                              const akunu_transcribe_options *options,
+                              akunu_segment_callback callback,
+                              void *user,
+                              akunu_transcribe_statistics *statistics);
+
+// The same for samples: one channel at 16 kHz, from -1 to 1.
+akunu_status akunu_transcribe_pcm(const akunu_transcriber *transcriber,
+                                  const float *samples,
+                                  size_t count,
+                                  const akunu_transcribe_options *options,
+                                  akunu_segment_callback callback,
+                                  void *user,
+                                  akunu_transcribe_statistics *statistics);
+
+// What was said in the last recording that was transcribed whole: `format` is one of AKUNU_FORMAT_*.
+akunu_status akunu_transcriber_text(const akunu_transcriber *transcriber,
+                                    uint32_t format,
+                                    char *buffer,
+                                    size_t capacity,
+                                    size_t *length);
 
 // What went wrong in the last call that failed on this thread; null if none did. Valid until the next call that fails.
 const char *akunu_error_message(void);

@@ -21,6 +21,7 @@ mod model;
 mod options;
 mod profile;
 mod sequence;
+mod speech;
 mod status;
 mod text;
 mod version;

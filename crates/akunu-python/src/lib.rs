@@ -11,6 +11,7 @@ mod generation;
 mod model;
 mod server;
 mod settings;
+mod speech;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -30,4 +31,6 @@ mod _akunu {
     use crate::model::{Model, pull};
     #[pymodule_export]
     use crate::server::Server;
+    #[pymodule_export]
+    use crate::speech::{Transcriber, Transcription};
 }

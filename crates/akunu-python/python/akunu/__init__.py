@@ -4,8 +4,8 @@
 >>> for piece in model.generate("Once upon a time", max_tokens=3):
 ...     assert isinstance(piece, str)
 
-`Model.generate` continues texts, `Model.chat` holds conversations, `Embedder` turns texts into vectors, `Server` answers
-OpenAI's clients, `Constraint` says what a text must be like, `pull` fetches models by name. Work leaves the interpreter's lock
+`Model.generate` continues texts, `Model.chat` holds conversations, `Embedder` turns texts into vectors, `Transcriber` writes down
+what is said, `Server` answers OpenAI's clients, `Constraint` says what a text must be like, `pull` fetches models by name. Work leaves the interpreter's lock
 alone, and Ctrl-C ends it.
 """
 
@@ -20,6 +20,8 @@ from ._akunu import (
     Model,
     Server,
     Statistics,
+    Transcriber,
+    Transcription,
     pull,
 )
 from ._errors import (
@@ -51,6 +53,8 @@ __all__ = [
     "Statistics",
     "StoppedError",
     "SystemFailure",
+    "Transcriber",
+    "Transcription",
     "UnavailableError",
     "UnsupportedError",
     "UsageError",

@@ -162,4 +162,33 @@ class Server:
         traceback: TracebackType | None,
     ) -> None: ...
 
+class Transcription:
+    @property
+    def text(self) -> str: ...
+    @property
+    def language(self) -> str: ...
+    @property
+    def duration(self) -> float: ...
+    @property
+    def segments(self) -> list[dict[str, Any]]: ...
+    def write(self, format: Literal["txt", "srt", "vtt", "json"]) -> str: ...
+
+class Transcriber:
+    @staticmethod
+    def load(path: str | PathLike[str], *, threads: int | None = None, backend: str = "auto") -> Transcriber: ...
+    @property
+    def multilingual(self) -> bool: ...
+    def transcribe(
+        self,
+        audio: str | PathLike[str] | NDArray[np.float32],
+        *,
+        language: str | None = None,
+        translate: bool = False,
+        prompt: str | None = None,
+        timestamps: bool = True,
+        words: bool = False,
+        beams: int = 5,
+        seed: int = 0,
+    ) -> Transcription: ...
+
 def pull(name: str) -> Path: ...

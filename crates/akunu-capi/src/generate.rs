@@ -134,7 +134,9 @@ impl State {
 
 /// Begins a generation and lets others stop it.
 fn begin(shared: &Shared, state: &mut State, prompt: &[u32], settings: &Settings, append: bool) -> Outcome {
-    *shared.stop_handle() = state.begin(prompt, append, settings)?;
+    // Held until the new handle is in its place, so that no stop is lost between the two.
+    let mut stop = shared.stop_handle();
+    *stop = state.begin(prompt, append, settings)?;
     Ok(())
 }
 

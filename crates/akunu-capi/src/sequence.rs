@@ -189,7 +189,7 @@ pub extern "C" fn akunu_sequence_free(sequence: *mut akunu_sequence) -> akunu_st
 }
 
 /// Ends what the sequence is doing, from any thread: a generation ends as AKUNU_CANCELLED, other calls fail with
-/// AKUNU_STOPPED, and a call that has not begun yet ends when it does.
+/// AKUNU_STOPPED. A generation that begins later goes its way; of other calls, one that has not begun yet ends when it does.
 #[unsafe(no_mangle)]
 pub extern "C" fn akunu_sequence_stop(sequence: *const akunu_sequence) -> akunu_status {
     guard(|| {
@@ -198,7 +198,7 @@ pub extern "C" fn akunu_sequence_stop(sequence: *const akunu_sequence) -> akunu_
     })
 }
 
-/// How many tokens the sequence holds: the position of the next one.
+/// How many tokens the sequence holds: the position of the next one. A generation that is under way ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn akunu_sequence_position(
     sequence: *mut akunu_sequence,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn akunu_sequence_position(
     guard(|| unsafe { write(position, shared(sequence)?.lock()?.idle()?.position(), "position") })
 }
 
-/// The tokens the sequence holds.
+/// The tokens the sequence holds. A generation that is under way ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn akunu_sequence_tokens(
     sequence: *mut akunu_sequence,
@@ -319,9 +319,8 @@ pub unsafe extern "C" fn akunu_sequence_logits(
         let tokens = unsafe { elements(tokens, count, "tokens")? };
         let sequence = shared(sequence)?;
         let mut state = sequence.lock()?;
-        let sequence = state.by_hand()?;
-        // Asking for the length must not feed anything.
-        let needed = tokens.len().saturating_mul(sequence.model().vocabulary());
+        // Asking for the length must not feed anything, nor forget what was generated.
+        let needed = tokens.len().saturating_mul(state.idle()?.model().vocabulary());
         if needed > capacity {
             if !length.is_null() {
                 // SAFETY: as above.
@@ -331,6 +330,6 @@ pub unsafe extern "C" fn akunu_sequence_logits(
             return Err(Failure::new(akunu_status::AKUNU_SHORT_BUFFER, message));
         }
         // SAFETY: as above.
-        unsafe { fill(sequence.logits(tokens, Phase::Prompt)?, logits, capacity, length) }
+        unsafe { fill(state.by_hand()?.logits(tokens, Phase::Prompt)?, logits, capacity, length) }
     })
 }

@@ -1,7 +1,7 @@
 //! Speech as text.
 
 use std::ffi::{CString, c_char, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use engine::StopHandle;
@@ -12,7 +12,8 @@ use crate::arguments::{SelfSized, elements, fill_text, optional_text, sized, tex
 use crate::handles::Handles;
 use crate::status::{Failure, Outcome, akunu_status, guard};
 
-/// A speech model that is ready to listen. Threads may share it: one recording at a time, others wait.
+/// A speech model that is ready to listen. It listens to one recording at a time: other threads, and callbacks, get
+/// AKUNU_IN_USE.
 pub struct akunu_transcriber {
     _private: (),
 }
@@ -21,6 +22,8 @@ static TRANSCRIBERS: Handles<Listening> = Handles::new("transcriber");
 
 struct Listening {
     transcriber: Transcriber,
+    /// Held while a recording is transcribed.
+    busy: Mutex<()>,
     /// Stops what is under way.
     stop: Mutex<StopHandle>,
     /// What was said last.
@@ -46,7 +49,7 @@ pub struct akunu_transcriber_options {
     pub backend: *const c_char,
     /// Threads; 0 for all cores.
     pub threads: usize,
-    /// Most hypotheses at once; 0 for 5.
+    /// Most hypotheses and samples at once; 0 for 5.
     pub beams: usize,
 }
 
@@ -63,7 +66,7 @@ pub struct akunu_transcribe_options {
     pub language: *const c_char,
     /// Text that could have come before: names and words to expect; may be null.
     pub prompt: *const c_char,
-    /// Hypotheses that are followed; 0 for 5, 1 takes the likeliest token each time.
+    /// Hypotheses that are followed; 0 for 5, or as many as the transcriber was loaded for; 1 takes the likeliest token each time.
     pub beams: usize,
     /// The same seed gives the same samples.
     pub seed: u64,
@@ -145,7 +148,12 @@ pub unsafe extern "C" fn akunu_transcriber_load(
             };
             let path = Hub::from_env()?.resolve(text(path, "path")?)?;
             let loaded = Transcriber::load(path, &options)?;
-            let listening = Listening { transcriber: loaded, stop: Mutex::default(), last: Mutex::new(None) };
+            let listening = Listening {
+                transcriber: loaded,
+                busy: Mutex::default(),
+                stop: Mutex::default(),
+                last: Mutex::default(),
+            };
             write(transcriber, TRANSCRIBERS.insert(listening), "transcriber")
         }
     })
@@ -194,7 +202,7 @@ pub unsafe extern "C" fn akunu_transcribe(
         let listening = TRANSCRIBERS.get(transcriber)?;
         // SAFETY: the caller's promise, see `arguments`.
         let path = unsafe { text(path, "path")? };
-        let open = |transcriber: &Transcriber| Ok(transcriber.open(path)?);
+        let open = |transcriber: &Transcriber, stop: &StopHandle| Ok(transcriber.open(path, stop)?);
         // SAFETY: as above.
         unsafe { transcribe(&listening, open, options, callback, user, statistics) }
     })
@@ -215,7 +223,7 @@ pub unsafe extern "C" fn akunu_transcribe_pcm(
         let listening = TRANSCRIBERS.get(transcriber)?;
         // SAFETY: the caller's promise, see `arguments`.
         let samples = unsafe { elements(samples, count, "samples")? };
-        let open = |transcriber: &Transcriber| Ok(transcriber.sound(samples));
+        let open = |transcriber: &Transcriber, _: &StopHandle| Ok(transcriber.sound(samples));
         // SAFETY: as above.
         unsafe { transcribe(&listening, open, options, callback, user, statistics) }
     })
@@ -253,18 +261,26 @@ pub unsafe extern "C" fn akunu_transcriber_text(
 /// As [`arguments`](crate::arguments) says.
 unsafe fn transcribe(
     listening: &Arc<Listening>,
-    open: impl FnOnce(&Transcriber) -> Outcome<Sound>,
+    open: impl FnOnce(&Transcriber, &StopHandle) -> Outcome<Sound>,
     options: *const akunu_transcribe_options,
     callback: akunu_segment_callback,
     user: *mut c_void,
     statistics: *mut akunu_transcribe_statistics,
 ) -> Outcome {
     // SAFETY: handed on.
-    let settings = unsafe { settings(options)? };
+    let settings = unsafe { settings(options, listening.transcriber.beams())? };
+    let _busy = match listening.busy.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let message = "the transcriber is in use, by another thread or by the call this one came from";
+            return Err(Failure::new(akunu_status::AKUNU_IN_USE, message));
+        }
+        // What a panic left behind is made anew.
+        free => free,
+    };
     let stop = StopHandle::default();
     *listening.stop_handle() = stop.clone();
     let began = Instant::now();
-    let sound = open(&listening.transcriber)?;
+    let sound = open(&listening.transcriber, &stop)?;
     let read = began.elapsed();
     let transcription = listening.transcriber.transcribe(&sound, &settings, &stop, &mut |event| {
         let (Event::Segment(segment), Some(callback)) = (event, callback) else { return };
@@ -297,7 +313,7 @@ unsafe fn transcribe(
 /// # Safety
 ///
 /// As [`arguments`](crate::arguments) says.
-unsafe fn settings(pointer: *const akunu_transcribe_options) -> Outcome<SpeechSettings> {
+unsafe fn settings(pointer: *const akunu_transcribe_options, most: usize) -> Outcome<SpeechSettings> {
     // SAFETY: handed on.
     let given = unsafe { sized(pointer, "options")? };
     // SAFETY: handed on.
@@ -311,7 +327,8 @@ unsafe fn settings(pointer: *const akunu_transcribe_options) -> Outcome<SpeechSe
         translate: given.translate,
         timestamps: !given.no_timestamps,
         words: given.words,
-        beams: if given.beams == 0 { default.beams } else { given.beams },
+        beams: if given.beams == 0 { default.beams.min(most) } else { given.beams },
+        best_of: default.best_of.min(most),
         seed: given.seed,
         ..default
     })

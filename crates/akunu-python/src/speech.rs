@@ -82,7 +82,7 @@ impl Transcriber {
         let working = stop.clone();
         let work = move || {
             let sound = match recording {
-                Recording::File(path) => transcriber.open(path)?,
+                Recording::File(path) => transcriber.open(path, &working)?,
                 Recording::Samples(samples) => transcriber.sound(&samples),
             };
             transcriber.transcribe(&sound, &settings, &working, &mut |_: Event<'_>| {})

@@ -57,7 +57,10 @@ impl Batcher {
     pub(crate) fn new(embedder: Embedder, most: usize) -> std::io::Result<Batcher> {
         let (embedder, shared) = (Arc::new(embedder), Arc::new(Shared::default()));
         let (own, jobs) = (Arc::clone(&embedder), Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("embedder".to_owned()).spawn(move || jobs.run(&own))?;
+        let thread = std::thread::Builder::new().name("embedder".to_owned()).spawn(move || {
+            let closing = Closing(jobs);
+            closing.0.run(&own);
+        })?;
         Ok(Batcher { embedder, shared, most, thread: Some(thread) })
     }
 
@@ -75,12 +78,13 @@ impl Batcher {
         let (reply, answer) = oneshot::channel();
         {
             let mut queue = self.shared.lock();
+            if queue.closed {
+                return Err(akunu::Error::Stopped.into());
+            }
             if queue.jobs.len() >= self.most {
                 return Err(akunu::Error::Busy { waiting: queue.jobs.len() }.into());
             }
-            if !queue.closed {
-                queue.jobs.push_back(Job { texts, vectors: Vec::new(), shape, reply });
-            }
+            queue.jobs.push_back(Job { texts, vectors: Vec::new(), shape, reply });
         }
         self.shared.changed.notify_one();
         answer.await.unwrap_or_else(|_| Err(akunu::Error::Stopped.into()))
@@ -103,6 +107,17 @@ impl Drop for Batcher {
     }
 }
 
+/// Lets nobody wait for a thread that has ended, in whatever way.
+struct Closing(Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -113,7 +128,6 @@ impl Shared {
         loop {
             queue.jobs.retain(|job| !job.reply.is_closed());
             if queue.closed {
-                queue.jobs.clear();
                 return;
             }
             let Some(first) = queue.jobs.front() else {
@@ -184,11 +198,25 @@ fn share(jobs: &VecDeque<Job>, shape: Shape) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use akunu::embed::EmbedOptions;
+
     use super::*;
 
     fn job(lengths: &[usize], shape: Shape) -> Job {
         let texts = lengths.iter().map(|&length| vec![0; length]).collect();
         Job { texts, vectors: Vec::new(), shape, reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn nobody_waits_for_an_embedder_that_has_ended() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/encoders/bert/model.gguf");
+        let batcher = Batcher::new(Embedder::load(path, &EmbedOptions::default()).unwrap(), 4).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let embed = || runtime.block_on(batcher.embed(vec![vec![1, 2]], Shape::default()));
+        assert_eq!(embed().unwrap().len(), 1);
+        batcher.abort();
+        assert!(embed().is_err());
     }
 
     #[test]

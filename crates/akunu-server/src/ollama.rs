@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use akunu::embed::{Shape, TooLong};
 use akunu::{FinishReason, Settings, Statistics};
-use akunu_text::chat::{Channel, DateTime, Message};
+use akunu_text::chat::{Channel, DateTime, Message, ToolSyntax};
 use akunu_text::tokenizer::{AddSpecial, Special};
 use axum::Json;
 use axum::extract::State;
@@ -56,11 +56,15 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     let mut info = json!({"general.architecture": family});
     info[format!("{family}.context_length")] = json!(model.context());
     let template = served.template.as_ref().map_or("", |template| template.source());
+    let mut capabilities = vec!["completion"];
+    if ToolSyntax::of_template(template).is_some() {
+        capabilities.push("tools");
+    }
     Ok(Json(json!({
         "template": template,
         "details": details(family),
         "model_info": info,
-        "capabilities": ["completion", "tools"],
+        "capabilities": capabilities,
     })))
 }
 

@@ -68,6 +68,7 @@ impl Tools {
     pub(crate) fn anthropic(fields: &mut Fields) -> Result<Option<Tools>> {
         let tools: Vec<Value> = fields.take("tools")?.unwrap_or_default();
         let definition = |(i, mut tool): (usize, Value)| match tool["type"].as_str() {
+            _ if !tool.is_object() => Err(ApiError::field(format!("tools[{i}]"), "must be an object")),
             None | Some("custom") => {
                 let mut function =
                     json!({"name": tool["name"].take(), "parameters": tool["input_schema"].take()});
@@ -266,6 +267,14 @@ mod tests {
                 Some(param),
                 "{body}"
             );
+        }
+    }
+
+    #[test]
+    fn anthropics_tools_are_objects() {
+        for tool in [json!("x"), json!(1), json!([])] {
+            let error = Tools::anthropic(&mut fields(&json!({"tools": [tool]}))).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("tools[0]"));
         }
     }
 

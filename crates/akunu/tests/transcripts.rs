@@ -46,7 +46,7 @@ fn settings(name: &str) -> SpeechSettings {
 }
 
 fn transcribe(audio: &Path, settings: &SpeechSettings) -> Transcription {
-    let sound = TINY.open(audio).unwrap();
+    let sound = TINY.open(audio, &StopHandle::default()).unwrap();
     TINY.transcribe(&sound, settings, &StopHandle::default(), &mut |_| {}).unwrap()
 }
 
@@ -113,7 +113,7 @@ fn more_than_one_window_is_transcribed_token_for_token() {
 
 #[test]
 fn segments_come_one_by_one_and_a_stop_ends_it() {
-    let sound = TINY.open(fixture("library.flac")).unwrap();
+    let sound = TINY.open(fixture("library.flac"), &StopHandle::default()).unwrap();
     let settings = settings("greedy");
     let (mut texts, mut last) = (Vec::new(), 0.0);
     let whole = TINY
@@ -144,7 +144,7 @@ fn segments_come_one_by_one_and_a_stop_ends_it() {
 
 #[test]
 fn samples_depend_on_the_seed_alone() {
-    let sound = TINY.open(data("audio/jfk.wav")).unwrap();
+    let sound = TINY.open(data("audio/jfk.wav"), &StopHandle::default()).unwrap();
     let run = |seed| {
         let settings = SpeechSettings { temperatures: vec![1.0], seed, best_of: 2, ..settings("greedy") };
         TINY.transcribe(&sound, &settings, &StopHandle::default(), &mut |_| {}).unwrap()
@@ -182,5 +182,8 @@ fn what_makes_no_sense_is_refused() {
     refused(&SpeechSettings { best_of: 6, ..usual.clone() });
     refused(&SpeechSettings { temperatures: Vec::new(), ..usual.clone() });
     refused(&SpeechSettings { temperatures: vec![f32::NAN], ..usual });
-    assert_eq!(TINY.decode(b"not sound".to_vec(), "x.wav").unwrap_err().kind(), Kind::BadData);
+    assert_eq!(
+        TINY.decode(b"not sound".to_vec(), "x.wav", &StopHandle::default()).unwrap_err().kind(),
+        Kind::BadData
+    );
 }

@@ -179,8 +179,10 @@ fn one(
     settings: &SpeechSettings,
     mut streamed: Option<(Format, &mut Out)>,
 ) -> Result<Transcription> {
+    let handle = StopHandle::default();
+    let watch = stop::Watch::new(handle.clone());
     let spinner = Spinner::new(&format!("reading {}", audio.display()));
-    let sound = read(transcriber, audio);
+    let sound = read(transcriber, audio, &handle);
     spinner.clear();
     let sound = sound?;
     if let Some(damage) = sound.damage() {
@@ -192,8 +194,6 @@ fn one(
         Some((_, out)) => out.write_all(writer.begin().as_bytes()),
         None => Ok(()),
     };
-    let handle = StopHandle::default();
-    let watch = stop::Watch::new(handle.clone());
     let transcription = transcriber.transcribe(&sound, settings, &handle, &mut |event| match event {
         Event::Segment(segment) => {
             if let (Some((_, out)), Ok(())) = (&mut streamed, &written) {
@@ -216,13 +216,13 @@ fn one(
     Ok(transcription?)
 }
 
-fn read(transcriber: &Transcriber, audio: &Path) -> Result<Sound> {
+fn read(transcriber: &Transcriber, audio: &Path, stop: &StopHandle) -> Result<Sound> {
     if audio != Path::new("-") {
-        return Ok(transcriber.open(audio)?);
+        return Ok(transcriber.open(audio, stop)?);
     }
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;
-    Ok(transcriber.decode(bytes, "standard input")?)
+    Ok(transcriber.decode(bytes, "standard input", stop)?)
 }
 
 /// Writes a transcription beside others, named after its recording.

@@ -141,8 +141,9 @@ impl Work {
         let own = Arc::clone(&listener);
         let work = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let sound = own.transcriber.decode(sound, &name).map_err(|error| {
-                ApiError::field("file", format!("cannot be read: {error}")).code("invalid_audio")
+            let sound = own.transcriber.decode(sound, &name, &stop).map_err(|error| match error {
+                akunu::Error::Stopped => error.into(),
+                error => ApiError::field("file", format!("cannot be read: {error}")).code("invalid_audio"),
             })?;
             let heard = own.transcriber.transcribe(&sound, &settings, &stop, &mut |event| {
                 if let Event::Segment(segment) = event {

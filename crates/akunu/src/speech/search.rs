@@ -4,7 +4,7 @@ use akunu_program::StopFlag;
 
 use super::model::SpeechModel;
 use super::rules::{Rules, exp, log_sum_exp};
-use crate::Result;
+use crate::{Error, Result};
 
 /// How tokens are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +82,12 @@ impl Searcher<'_> {
                 self.sample(&begun.last, temperature, samples, seed)?
             }
         };
+        if done.is_empty() {
+            return Err(Error::Usage {
+                problem: "the model's answers are no numbers".to_owned(),
+                hint: "its weights, or the samples it was given, are broken".to_owned(),
+            });
+        }
         let best = self.best(&done);
         let Hypothesis { tokens, text_log_probabilities, log_probability } = done.swap_remove(best);
         let mean_log_probability = log_probability / (tokens.len() + 1) as f32;

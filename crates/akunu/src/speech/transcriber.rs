@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use akunu_audio::{Decoder, HOP, Mel, RATE};
+use akunu_audio::{Decoder, HOP, Mel, MelBuilder, RATE};
 use akunu_format::ModelFile;
 use akunu_program::StopFlag;
 use flate2::Compression;
@@ -55,9 +55,10 @@ impl Sound {
 /// use akunu::speech::{Event, Format, SpeechOptions, SpeechSettings, Transcriber};
 ///
 /// let transcriber = Transcriber::load("whisper-tiny.bin", &SpeechOptions::default())?;
-/// let sound = transcriber.open("interview.mp3")?;
+/// let stop = StopHandle::default();
+/// let sound = transcriber.open("interview.mp3", &stop)?;
 /// let settings = SpeechSettings { language: Some("en".to_owned()), ..SpeechSettings::default() };
-/// let transcription = transcriber.transcribe(&sound, &settings, &StopHandle::default(), &mut |event| {
+/// let transcription = transcriber.transcribe(&sound, &settings, &stop, &mut |event| {
 ///     if let Event::Segment(segment) = event {
 ///         println!("{}", segment.text);
 ///     }
@@ -110,24 +111,35 @@ impl Transcriber {
         self.multilingual
     }
 
+    /// Most hypotheses at once.
+    pub fn beams(&self) -> usize {
+        self.beams
+    }
+
     /// Reads a sound file.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Sound> {
-        self.read(Decoder::open(path)?)
+    pub fn open(&self, path: impl AsRef<Path>, stop: &StopHandle) -> Result<Sound> {
+        self.read(Decoder::open(path)?, stop)
     }
 
     /// Reads a sound file that is in memory; the name is for messages, and its ending a hint.
-    pub fn decode(&self, bytes: Vec<u8>, name: &str) -> Result<Sound> {
-        self.read(Decoder::from_bytes(bytes, name)?)
+    pub fn decode(&self, bytes: Vec<u8>, name: &str, stop: &StopHandle) -> Result<Sound> {
+        self.read(Decoder::from_bytes(bytes, name)?, stop)
     }
 
-    /// Takes mono samples at 16 kHz.
+    /// Takes mono samples at 16 kHz. Those outside of -1 to 1 are cut there, and what is no number is silence.
     pub fn sound(&self, samples: &[f32]) -> Sound {
-        Sound { mel: Mel::of(samples, self.bands), damage: None }
+        let sane = |&sample: &f32| if sample.is_finite() { sample.clamp(-1.0, 1.0) } else { 0.0 };
+        let samples: Vec<f32> = samples.iter().map(sane).collect();
+        Sound { mel: Mel::of(&samples, self.bands), damage: None }
     }
 
-    fn read(&self, mut decoder: Decoder) -> Result<Sound> {
-        let mel = Mel::read(&mut decoder, self.bands)?;
-        Ok(Sound { mel, damage: decoder.damage() })
+    fn read(&self, mut decoder: Decoder, stop: &StopHandle) -> Result<Sound> {
+        let mut mel = MelBuilder::new(self.bands);
+        while let Some(piece) = decoder.next_piece()? {
+            stop.flag().check()?;
+            mel.push(piece);
+        }
+        Ok(Sound { mel: mel.finish(), damage: decoder.damage() })
     }
 
     /// Writes down what is said. One recording at a time: others wait.
@@ -370,7 +382,7 @@ impl Session<'_> {
 
     /// What the decoder sees before a transcript: what was said before, as far as there is room, and what is wanted.
     fn prompt(&self, opening: &[u32], given: &[u32], said: &[u32], context_from: usize) -> Vec<u32> {
-        let room = self.model.context() / 2 - 1;
+        let room = (self.model.context() / 2).saturating_sub(1);
         let last = |tokens: &[u32], count: usize| tokens[tokens.len().saturating_sub(count)..].to_vec();
         let before = if self.settings.carry_prompt {
             let from = context_from.max(given.len()).min(said.len());

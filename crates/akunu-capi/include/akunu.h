@@ -13,7 +13,7 @@
  *     akunu_model_free(model);
  *
  * Status.   Functions return AKUNU_OK, which is 0, or what went wrong; akunu_error_message() says more. No function
- *           exits, prints, throws or unwinds.
+ *           exits, throws or unwinds.
  * Handles.  What a function creates, another of the same name frees. A handle is never given out again: one that is
  *           null, was freed or is of another kind gives AKUNU_BAD_HANDLE. Whatever was made from an object lives on
  *           when that is freed.
@@ -21,8 +21,8 @@
  *           is always set; where the capacity is too small nothing else is (AKUNU_SHORT_BUFFER), so ask with a null
  *           buffer of capacity 0 how much is needed. Text is UTF-8 and ends with a zero that lengths do not count.
  * Structs.  Set size to sizeof the struct and leave the rest zero: zero is every field's default.
- * Threads.  Models, constraints, schedulers, embedders and transcribers may be shared. A sequence is for one thread at a time,
- *           which is checked (AKUNU_IN_USE); akunu_sequence_stop is for every thread.
+ * Threads.  Models, constraints, schedulers and embedders may be shared. A sequence and a transcriber do one thing at a time,
+ *           which is checked (AKUNU_IN_USE); akunu_sequence_stop and akunu_transcriber_stop are for every thread.
  *
  * Written by cbindgen from crates/akunu-capi: change it there. */
 
@@ -157,7 +157,8 @@ typedef struct akunu_scheduler akunu_scheduler;
 // get AKUNU_IN_USE. akunu_sequence_stop alone may be called by anyone.
 typedef struct akunu_sequence akunu_sequence;
 
-// A speech model that is ready to listen. Threads may share it: one recording at a time, others wait.
+// A speech model that is ready to listen. It listens to one recording at a time: other threads, and callbacks, get
+// AKUNU_IN_USE.
 typedef struct akunu_transcriber akunu_transcriber;
 
 // A number added to one token's logit.
@@ -398,7 +399,7 @@ typedef struct {
     const char *backend;
     // Threads; 0 for all cores.
     size_t threads;
-    // Most hypotheses at once; 0 for 5.
+    // Most hypotheses and samples at once; 0 for 5.
     size_t beams;
 } akunu_transcriber_options;
 
@@ -410,7 +411,7 @@ typedef struct {
     const char *language;
     // Text that could have come before: names and words to expect; may be null.
     const char *prompt;
-    // Hypotheses that are followed; 0 for 5, 1 takes the likeliest token each time.
+    // Hypotheses that are followed; 0 for 5, or as many as the transcriber was loaded for; 1 takes the likeliest token each time.
     size_t beams;
     // The same seed gives the same samples.
     uint64_t seed;
@@ -593,13 +594,13 @@ akunu_status akunu_sequence_fork(akunu_sequence *sequence, akunu_sequence **fork
 akunu_status akunu_sequence_free(akunu_sequence *sequence);
 
 // Ends what the sequence is doing, from any thread: a generation ends as AKUNU_CANCELLED, other calls fail with
-// AKUNU_STOPPED, and a call that has not begun yet ends when it does.
+// AKUNU_STOPPED. A generation that begins later goes its way; of other calls, one that has not begun yet ends when it does.
 akunu_status akunu_sequence_stop(const akunu_sequence *sequence);
 
-// How many tokens the sequence holds: the position of the next one.
+// How many tokens the sequence holds: the position of the next one. A generation that is under way ends.
 akunu_status akunu_sequence_position(akunu_sequence *sequence, size_t *position);
 
-// The tokens the sequence holds.
+// The tokens the sequence holds. A generation that is under way ends.
 akunu_status akunu_sequence_tokens(akunu_sequence *sequence,
                                    uint32_t *tokens,
                                    size_t capacity,

@@ -16,6 +16,8 @@ static void fail(const char *what, int line) {
 #define OK(call) CHECK((call) == AKUNU_OK)
 
 struct heard {
+    akunu_transcriber *transcriber;
+    const char *recording;
     size_t segments;
     bool go_on;
 };
@@ -23,6 +25,8 @@ struct heard {
 static bool hear(void *user, const akunu_segment *segment) {
     struct heard *heard = user;
     CHECK(segment->end >= segment->start && strlen(segment->text) > 0);
+    akunu_status again = akunu_transcribe(heard->transcriber, heard->recording, NULL, NULL, NULL, NULL);
+    CHECK(again == AKUNU_IN_USE);
     heard->segments++;
     return heard->go_on;
 }
@@ -33,7 +37,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     akunu_transcriber *transcriber = NULL;
-    OK(akunu_transcriber_load(argv[1], NULL, &transcriber));
+    akunu_transcriber_options load = {.size = sizeof load, .beams = 1};
+    OK(akunu_transcriber_load(argv[1], &load, &transcriber));
     bool multilingual = false;
     OK(akunu_transcriber_multilingual(transcriber, &multilingual));
     CHECK(multilingual);
@@ -42,7 +47,7 @@ int main(int argc, char **argv) {
     CHECK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_TEXT, NULL, 0, &length) == AKUNU_USAGE);
     akunu_transcribe_options options = {.size = sizeof options, .beams = 1};
     akunu_transcribe_statistics statistics = {.size = sizeof statistics};
-    struct heard heard = {0, true};
+    struct heard heard = {transcriber, argv[2], 0, true};
     OK(akunu_transcribe(transcriber, argv[2], &options, hear, &heard, &statistics));
     CHECK(heard.segments > 0 && strcmp(statistics.language, "en") == 0 && statistics.audio_seconds > 10);
 

@@ -179,8 +179,10 @@ def test_the_server_answers(chatty: akunu.Model) -> None:
     assert answer["choices"][0]["message"]["role"] == "assistant"
 
 
+# Ctrl-C is switched off in programs that a shell starts in the background.
 PROGRAM = """
-import akunu, sys
+import akunu, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 model = akunu.Model.load(sys.argv[1], threads=1)
 print("ready", flush=True)
 try:
@@ -195,11 +197,14 @@ print(model.generate("hello", max_tokens=1).finish_reason, flush=True)
 @pytest.mark.skipif(os.name == "nt", reason="signals are another matter on Windows")
 def test_ctrl_c_ends_a_generation(tiny: pathlib.Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tiny)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert out == "interrupted\nNone\n"
     assert process.returncode == 0
 

@@ -94,8 +94,13 @@ impl Decoder {
                 MetadataOptions::default(),
             )
         });
-        let reader =
-            probed.map_err(|error| Error::Unknown { name: name.clone(), problem: problem(&error) })?;
+        let reader = probed.map_err(|error| {
+            let problem = match &error {
+                Symphonia::Unsupported(_) => "its format is not known".to_owned(),
+                error => problem(error),
+            };
+            Error::Unknown { name: name.clone(), problem }
+        })?;
         let (track, codec) = choose(&*reader, &name)?;
         Ok(Decoder {
             name,

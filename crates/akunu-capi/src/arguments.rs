@@ -80,6 +80,32 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T, name: &str) -> Outcome 
     Ok(())
 }
 
+/// Sets `length`, which may be null, and fails where that is more than there is room for.
+///
+/// # Safety
+///
+/// As the module says.
+pub(crate) unsafe fn check_room(needed: usize, capacity: usize, length: *mut usize) -> Outcome {
+    if !length.is_null() {
+        // SAFETY: handed on.
+        unsafe { write(length, needed, "the length")? };
+    }
+    if needed > capacity {
+        let message = format!("the buffer has room for {capacity}, and {needed} are needed");
+        return Err(Failure::new(akunu_status::AKUNU_SHORT_BUFFER, message));
+    }
+    Ok(())
+}
+
+/// A text in a field of fixed size, cut where it is longer, with a zero after it.
+pub(crate) fn field<const N: usize>(text: &str) -> [c_char; N] {
+    let mut field = [0; N];
+    for (to, from) in field[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    field
+}
+
 /// Writes all of `from`, or says how much room it takes. `length` may be null.
 ///
 /// # Safety
@@ -91,14 +117,8 @@ pub(crate) unsafe fn fill<T: Copy>(
     capacity: usize,
     length: *mut usize,
 ) -> Outcome {
-    if !length.is_null() {
-        // SAFETY: handed on.
-        unsafe { write(length, from.len(), "the length")? };
-    }
-    if from.len() > capacity {
-        let message = format!("the buffer has room for {capacity}, and {} are needed", from.len());
-        return Err(Failure::new(akunu_status::AKUNU_SHORT_BUFFER, message));
-    }
+    // SAFETY: handed on.
+    unsafe { check_room(from.len(), capacity, length)? };
     if !from.is_empty() {
         if buffer.is_null() || !buffer.is_aligned() {
             return Err(Failure::usage("the buffer is null or not aligned"));

@@ -6,7 +6,7 @@ use engine::Embedder;
 use engine::embed::{EmbedOptions, Pooling, Shape, TooLong};
 use engine::hub::Hub;
 
-use crate::arguments::{SelfSized, elements, fill, optional_text, sized, text, write};
+use crate::arguments::{SelfSized, check_room, elements, fill, optional_text, sized, text, write};
 use crate::handles::Handles;
 use crate::status::{Failure, Outcome, akunu_status, guard};
 
@@ -173,16 +173,9 @@ unsafe fn embed(
     if flags & !(AKUNU_EMBED_RAW | AKUNU_EMBED_CUT) != 0 {
         return Err(Failure::usage(format_args!("flags has bits without a meaning: {flags:#x}")));
     }
-    let needed = texts.len().saturating_mul(embedder.dimensions());
-    if needed > capacity {
-        // Nothing is computed only to say how much there would be.
-        if !length.is_null() {
-            // SAFETY: handed on.
-            unsafe { write(length, needed, "length")? };
-        }
-        let message = format!("the buffer has room for {capacity}, and {needed} are needed");
-        return Err(Failure::new(akunu_status::AKUNU_SHORT_BUFFER, message));
-    }
+    // Nothing is computed only to say how much there would be.
+    // SAFETY: handed on.
+    unsafe { check_room(texts.len().saturating_mul(embedder.dimensions()), capacity, length)? };
     let shape = Shape { normalize: flags & AKUNU_EMBED_RAW == 0, ..Shape::default() };
     let made = embedder.embed(texts, shape)?.concat();
     // SAFETY: handed on.

@@ -8,7 +8,7 @@ use engine::hub::Hub;
 use engine::summary::TensorSummary;
 use engine::{Model, Summary};
 
-use crate::arguments::{SelfSized, fill_text, text, write, write_sized};
+use crate::arguments::{SelfSized, field, fill_text, text, write, write_sized};
 use crate::handles::Handles;
 use crate::options::{akunu_load_options, load_options};
 use crate::status::{Failure, Outcome, akunu_status, guard};
@@ -124,8 +124,8 @@ impl Loaded {
         let global = if theta(false) == 0.0 { theta(true) } else { theta(false) };
         Ok(akunu_model_info {
             size: 0,
-            architecture: name(architecture.family),
-            backend: name(model.backend()),
+            architecture: field(architecture.family),
+            backend: field(model.backend()),
             parameters: summary.parameters,
             memory: once + cache * model.sequences() as u64,
             context: model.context() as u64,
@@ -144,15 +144,6 @@ impl Loaded {
             norm_eps: f64::from(architecture.norm_eps),
         })
     }
-}
-
-/// A name in a field of fixed size, cut where it is longer, with a zero after it.
-fn name<const N: usize>(name: &str) -> [c_char; N] {
-    let mut field = [0; N];
-    for (to, from) in field[..N - 1].iter_mut().zip(name.bytes()) {
-        *to = from as c_char;
-    }
-    field
 }
 
 /// Loads a model. `path` is a file or a directory, or the name of a model that `akunu pull` fetched; `options` may be
@@ -226,7 +217,7 @@ pub unsafe extern "C" fn akunu_tensor_get_info(
         }
         let rank = tensor.shape.len() as u32;
         let answer =
-            akunu_tensor_info { size: 0, dtype: name(&tensor.dtype), bytes: tensor.bytes, rank, shape };
+            akunu_tensor_info { size: 0, dtype: field(&tensor.dtype), bytes: tensor.bytes, rank, shape };
         // SAFETY: the caller's promise, see `arguments`.
         unsafe { write_sized(info, answer, "info") }
     })

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::arguments::fill;
+use crate::arguments::{field, fill};
 use crate::model::{akunu_model, loaded};
 use crate::status::{Failure, akunu_status, guard};
 
@@ -45,14 +45,10 @@ pub unsafe extern "C" fn akunu_model_step_times(
     guard(|| {
         let times = loaded(model)?.model.step_times();
         let view = |step: &engine::StepTime| {
-            let mut label = [0; 96];
             let text =
                 [&[step.kind.to_owned()], step.weights.get(..1).unwrap_or_default()].concat().join(" ");
-            for (to, from) in label[..95].iter_mut().zip(text.bytes()) {
-                *to = from as c_char;
-            }
             akunu_step_time {
-                label,
+                label: field(&text),
                 milliseconds: step.tally.time.as_secs_f64() * 1e3,
                 runs: step.tally.runs,
                 bytes: step.tally.bytes,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use engine::{FinishReason, Generation, Phase, Piece, Sequence, Statistics, StopHandle};
 
-use crate::arguments::{elements, fill, write};
+use crate::arguments::{check_room, elements, fill, write};
 use crate::handles::Handles;
 use crate::model::{akunu_model, loaded};
 use crate::options::{akunu_sampling, sampling};
@@ -321,14 +321,8 @@ pub unsafe extern "C" fn akunu_sequence_logits(
         let mut state = sequence.lock()?;
         // Asking for the length must not feed anything, nor forget what was generated.
         let needed = tokens.len().saturating_mul(state.idle()?.model().vocabulary());
-        if needed > capacity {
-            if !length.is_null() {
-                // SAFETY: as above.
-                unsafe { write(length, needed, "length")? };
-            }
-            let message = format!("the buffer has room for {capacity}, and {needed} are needed");
-            return Err(Failure::new(akunu_status::AKUNU_SHORT_BUFFER, message));
-        }
+        // SAFETY: as above.
+        unsafe { check_room(needed, capacity, length)? };
         // SAFETY: as above.
         unsafe { fill(state.by_hand()?.logits(tokens, Phase::Prompt)?, logits, capacity, length) }
     })

@@ -8,7 +8,9 @@ use engine::StopHandle;
 use engine::hub::Hub;
 use engine::speech::{Event, Format, Sound, SpeechOptions, SpeechSettings, Transcriber, Transcription};
 
-use crate::arguments::{SelfSized, elements, fill_text, optional_text, sized, text, write, write_sized};
+use crate::arguments::{
+    SelfSized, elements, field, fill_text, optional_text, sized, text, write, write_sized,
+};
 use crate::handles::Handles;
 use crate::status::{Failure, Outcome, akunu_status, guard};
 
@@ -291,16 +293,12 @@ unsafe fn transcribe(
             stop.stop();
         }
     })?;
-    let mut language = [0; 16];
-    for (to, from) in language[..15].iter_mut().zip(transcription.language.bytes()) {
-        *to = from as c_char;
-    }
     let answer = akunu_transcribe_statistics {
         size: 0,
         audio_seconds: sound.seconds(),
         read_seconds: read.as_secs_f64(),
         transcribe_seconds: (began.elapsed() - read).as_secs_f64(),
-        language,
+        language: field(&transcription.language),
     };
     *listening.last() = Some(transcription);
     if statistics.is_null() {

@@ -7,7 +7,7 @@ use akunu::embed::{EmbedOptions, Pooling, Shape, TooLong};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 
-use crate::errors::{OrRaise, usage};
+use crate::errors::OrRaise;
 use crate::model::locate;
 use crate::waiting;
 
@@ -52,15 +52,7 @@ impl Embedder {
         backend: &str,
         pooling: Option<&str>,
     ) -> PyResult<Embedder> {
-        let pooling = match pooling {
-            None => None,
-            Some("cls") => Some(Pooling::Cls),
-            Some("mean") => Some(Pooling::Mean),
-            Some("last") => Some(Pooling::Last),
-            Some(other) => {
-                return Err(usage(&format!("pooling is {other:?}: it is one of {:?}", Pooling::NAMES)));
-            }
-        };
+        let pooling = pooling.map(str::parse::<Pooling>).transpose().or_raise()?;
         Embedder::open(py, locate(&path.to_string_lossy())?, backend, threads, context, pooling)
     }
 

@@ -17,7 +17,7 @@ use crate::chat::Chat;
 use crate::embed::Embedder;
 use crate::errors::{OrRaise, usage};
 use crate::generation::{Event, Generation, Guarded, Listener, Stream};
-use crate::settings::{for_conversations, settings};
+use crate::settings::settings;
 use crate::waiting;
 
 /// A model that is ready to run. Threads may share it; the interpreter's lock is free while it works.
@@ -79,11 +79,7 @@ impl Model {
         backend: &str,
         kv: &str,
     ) -> PyResult<Model> {
-        let kv = match kv {
-            "f16" => KvType::F16,
-            "q8_0" => KvType::Q8_0,
-            other => return Err(usage(&format!("kv is {other:?}: it is \"f16\" or \"q8_0\""))),
-        };
+        let kv = kv.parse::<KvType>().map_err(|error| usage(&error.to_string()))?;
         let default = Options::default();
         // Every sequence may want a row of logits at the same time.
         let outputs = default.outputs.max(sequences);
@@ -245,7 +241,8 @@ impl Model {
     /// model's makers say.
     #[pyo3(signature = (*, system=None, **settings))]
     fn chat(&self, system: Option<&str>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Chat> {
-        let settings = self::settings(settings, for_conversations(&self.model))?;
+        let default = Settings { sampling: self.model.chat_sampling(), ..Settings::default() };
+        let settings = self::settings(settings, default)?;
         let mut chat = self.model.chat(&settings).or_raise()?;
         chat.set_system(system.unwrap_or_default());
         Ok(Chat::new(chat))

@@ -48,14 +48,3 @@ pub(crate) fn settings(keywords: Option<&Bound<'_, PyDict>>, base: Settings) -> 
     }
     Ok(settings)
 }
-
-/// How conversations are sampled when neither the caller nor the model's makers say.
-pub(crate) fn for_conversations(model: &akunu::Model) -> Settings {
-    let sampling = model.recommended_sampling().cloned().unwrap_or(Sampling {
-        temperature: 0.7,
-        top_p: 0.95,
-        min_p: 0.05,
-        ..Sampling::GREEDY
-    });
-    Settings { sampling, ..Settings::default() }
-}

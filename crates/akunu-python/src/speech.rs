@@ -120,13 +120,7 @@ impl Transcription {
 
     /// All of it in a format: "txt", "srt", "vtt" or "json".
     fn write(&self, format: &str) -> PyResult<String> {
-        let format = match format {
-            "txt" => Format::Text,
-            "srt" => Format::Srt,
-            "vtt" => Format::Vtt,
-            "json" => Format::Json,
-            other => return Err(usage(&format!("there is no format {other:?}"))),
-        };
+        let format: Format = format.parse().map_err(|error: String| usage(&error))?;
         Ok(self.0.write(format))
     }
 

@@ -222,7 +222,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.served.touch();
+        self.served.used.touch();
         let cancelled = self.end.is_none() && self.failed.is_none();
         self.app.metrics.finished(&self.served.id, self.statistics.generated_tokens, cancelled);
         let end = match self.end {

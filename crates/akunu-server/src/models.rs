@@ -154,7 +154,7 @@ impl Models {
         let entry = self.entry(name)?;
         match self.resident(&entry, Task::Write).await? {
             Resident::Writer(served) => {
-                served.touch();
+                served.used.touch();
                 Ok(served)
             }
             _ => Err(met_a_bug()),
@@ -166,7 +166,7 @@ impl Models {
         let entry = self.entry(name)?;
         match self.resident(&entry, Task::Embed).await? {
             Resident::Embedder(embedding) => {
-                embedding.touch();
+                embedding.used.touch();
                 Ok(embedding)
             }
             _ => Err(met_a_bug()),
@@ -178,7 +178,7 @@ impl Models {
         let entry = self.entry(name)?;
         match self.resident(&entry, Task::Transcribe).await? {
             Resident::Listener(listener) => {
-                listener.touch();
+                listener.used.touch();
                 Ok(listener)
             }
             _ => Err(met_a_bug()),

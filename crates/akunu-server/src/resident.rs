@@ -26,7 +26,7 @@ pub(crate) struct Served {
     pub(crate) template: Option<ChatTemplate>,
     /// What it takes in memory; 0 where nobody counts.
     memory: u64,
-    used: Mutex<Instant>,
+    pub(crate) used: LastUse,
 }
 
 /// A model that turns texts into vectors; kept in memory in the same way.
@@ -35,7 +35,7 @@ pub(crate) struct Embedding {
     pub(crate) id: String,
     pub(crate) batcher: Batcher,
     memory: u64,
-    used: Mutex<Instant>,
+    pub(crate) used: LastUse,
 }
 
 /// A model that writes down speech; kept in memory in the same way.
@@ -48,7 +48,26 @@ pub(crate) struct Listener {
     /// Those under way and those that wait.
     waiting: AtomicUsize,
     memory: u64,
-    used: Mutex<Instant>,
+    pub(crate) used: LastUse,
+}
+
+/// When a model was used last.
+#[derive(Debug)]
+pub(crate) struct LastUse(Mutex<Instant>);
+
+impl LastUse {
+    fn now() -> LastUse {
+        LastUse(Mutex::new(Instant::now()))
+    }
+
+    fn get(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is being used.
+    pub(crate) fn touch(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
 }
 
 /// A model in memory, for one of its tasks.
@@ -68,7 +87,7 @@ pub(crate) enum Leaving {
 
 impl Resident {
     pub(crate) fn new(id: &str, loaded: Loaded, memory: u64) -> akunu::Result<Resident> {
-        let (id, used) = (id.to_owned(), Mutex::new(Instant::now()));
+        let (id, used) = (id.to_owned(), LastUse::now());
         Ok(match loaded {
             Loaded::Writer { scheduler, template } => {
                 let templates = scheduler.model().templates();
@@ -125,7 +144,7 @@ impl Resident {
             Resident::Embedder(embedding) => &embedding.used,
             Resident::Listener(listener) => &listener.used,
         };
-        *used.lock().unwrap_or_else(PoisonError::into_inner)
+        used.get()
     }
 
     /// Whether nobody but its entry holds it.
@@ -200,20 +219,6 @@ impl Leaving {
     }
 }
 
-impl Served {
-    /// It is being used.
-    pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-}
-
-impl Embedding {
-    /// It is being used.
-    pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-}
-
 /// One's turn at a model that does one thing at a time.
 pub(crate) struct Turn {
     _counted: Waiting,
@@ -249,10 +254,5 @@ impl Listener {
     /// Lets no more recordings begin. The one under way ends with its connection.
     pub(crate) fn abort(&self) {
         self.turns.close();
-    }
-
-    /// It is being used.
-    pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }

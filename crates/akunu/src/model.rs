@@ -196,6 +196,16 @@ impl Model {
         self.0.sampling.as_ref()
     }
 
+    /// How conversations are sampled: as the model's makers say, otherwise as suits most.
+    pub fn chat_sampling(&self) -> Sampling {
+        self.recommended_sampling().cloned().unwrap_or(Sampling {
+            temperature: 0.7,
+            top_p: 0.95,
+            min_p: 0.05,
+            ..Sampling::GREEDY
+        })
+    }
+
     /// Sequences that can exist at the same time.
     pub fn sequences(&self) -> usize {
         self.0.sequences

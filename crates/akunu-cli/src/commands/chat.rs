@@ -6,7 +6,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use akunu::hub::Hub;
-use akunu::{Channel, Chat, Error, FinishReason, Message, Model, Options, Sampling, Settings, Statistics};
+use akunu::{Channel, Chat, Error, FinishReason, Message, Options, Settings, Statistics};
 use anyhow::{Context, Result};
 use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal};
 use serde::Serialize;
@@ -98,7 +98,7 @@ struct Answer<'a> {
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let constraint = arguments.json_schema.as_deref().map(json_schema).transpose()?;
     let model = arguments.engine.load(arguments.model.given(), &Options::default())?;
-    let sampling = arguments.sampling.sampling(default_sampling(&model));
+    let sampling = arguments.sampling.sampling(model.chat_sampling());
     let max_tokens = arguments.tokens.map(|tokens| tokens as usize);
     let mut chat = model.chat(&Settings { sampling, constraint, max_tokens, ..Settings::default() })?;
     let asked = [(arguments.think, true), (arguments.no_think, false)];
@@ -129,16 +129,6 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     }
     out.flush()?;
     Ok(stopped(reason)?)
-}
-
-/// What the model's makers say, or what suits most.
-fn default_sampling(model: &Model) -> Sampling {
-    model.recommended_sampling().cloned().unwrap_or(Sampling {
-        temperature: 0.7,
-        top_p: 0.95,
-        min_p: 0.05,
-        ..Sampling::GREEDY
-    })
 }
 
 /// Where thoughts are shown.

@@ -153,7 +153,7 @@ impl Work {
             heard.map_err(ApiError::from)
         });
         let heard = work.await.unwrap_or_else(|_| Err(ApiError::bug()));
-        listener.touch();
+        listener.used.touch();
         heard
     }
 }

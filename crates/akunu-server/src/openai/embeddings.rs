@@ -143,7 +143,7 @@ pub(crate) async fn vectors(
     let (count, tokens) = (texts.len(), texts.iter().map(Vec::len).sum());
     call.app.metrics.started(&model, tokens, 0);
     let vectors = embedding.batcher.embed(texts, shape).await?;
-    embedding.touch();
+    embedding.used.touch();
     log::embedded(call.app.config.log, &call.caller, &model, count, tokens);
     Ok(Vectors { vectors, model, tokens })
 }

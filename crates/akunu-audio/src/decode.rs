@@ -16,7 +16,7 @@ use symphonia::core::packet::Packet;
 use crate::resample::Resampler;
 use crate::{Error, RATE, Result};
 
-/// Most seconds of sound in one file: a day, whose spectrogram is 2.8 GB. A small file can hold any length of silence.
+/// Most seconds of sound in one file: a day, whose spectrogram is 2.8 GB (80 bands). A small file can hold any length of silence.
 pub const LONGEST: u64 = 24 * 3600;
 
 /// Rates that sound is recorded at, in samples a second. Others are mistakes or traps.

@@ -36,12 +36,12 @@ impl Conversation {
     /// The conversation up to where the answer begins, as the model reads it; and `settings` hold the answer to the form of
     /// calls, where there are tools.
     pub(crate) fn prompt(mut self, served: &Served, settings: &mut Settings) -> Result<Prompt> {
-        let Some(template) = &served.template else {
+        let Some(template) = served.template_for(self.tools.is_some()) else {
             let message = format!("{} has no chat template: use /v1/completions", served.id);
             return Err(ApiError::invalid(message).param("model"));
         };
         let variables = self.thinking.variables(template, self.variables, self.thinking_field)?;
-        let calls = self.tools.as_ref().map(|tools| tools.apply(served, settings)).transpose()?;
+        let calls = self.tools.as_ref().map(|tools| tools.apply(served, template, settings)).transpose()?;
         let mut definitions = self.tools.as_ref().map(Tools::definitions);
         // Some templates know nothing of tools.
         if ToolSyntax::of_template(template.source()).is_some_and(|syntax| !syntax.is_in_template()) {

@@ -151,45 +151,35 @@ impl Models {
 
     /// The model a request names, brought into memory to write if it is not there.
     pub(crate) async fn find(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Served>> {
-        let entry = self.entry(name)?;
-        match self.resident(&entry, Task::Write).await? {
-            Resident::Writer(served) => {
-                served.used.touch();
-                Ok(served)
-            }
-            _ => Err(met_a_bug()),
-        }
+        let writer = |resident| if let Resident::Writer(served) = resident { Some(served) } else { None };
+        self.find_for(Task::Write, name, writer).await
     }
 
     /// The same to embed.
     pub(crate) async fn find_embedder(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Embedding>> {
-        let entry = self.entry(name)?;
-        match self.resident(&entry, Task::Embed).await? {
-            Resident::Embedder(embedding) => {
-                embedding.used.touch();
-                Ok(embedding)
-            }
-            _ => Err(met_a_bug()),
-        }
+        let embedder = |resident| if let Resident::Embedder(found) = resident { Some(found) } else { None };
+        self.find_for(Task::Embed, name, embedder).await
     }
 
     /// The same to listen.
     pub(crate) async fn find_listener(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Listener>> {
-        let entry = self.entry(name)?;
-        match self.resident(&entry, Task::Transcribe).await? {
-            Resident::Listener(listener) => {
-                listener.used.touch();
-                Ok(listener)
-            }
-            _ => Err(met_a_bug()),
-        }
+        let listener = |resident| if let Resident::Listener(found) = resident { Some(found) } else { None };
+        self.find_for(Task::Transcribe, name, listener).await
     }
 
-    async fn resident(self: &Arc<Models>, entry: &Arc<Entry>, task: Task) -> Result<Resident> {
-        match entry.resident(task) {
-            Some(resident) => Ok(resident),
-            None => self.load(entry, Some(task)).await,
-        }
+    async fn find_for<T>(
+        self: &Arc<Models>,
+        task: Task,
+        name: Option<&str>,
+        of: impl FnOnce(Resident) -> Option<Arc<T>>,
+    ) -> Result<Arc<T>> {
+        let entry = self.entry(name)?;
+        let resident = match entry.resident(task) {
+            Some(resident) => resident,
+            None => self.load(&entry, Some(task)).await?,
+        };
+        resident.last_use().touch();
+        of(resident).ok_or_else(met_a_bug)
     }
 
     /// Brings a model into memory, for a task or for what it does first. That goes on when the client leaves: others may wait
@@ -358,7 +348,7 @@ impl Entry {
     fn idle(&self) -> Vec<(Instant, Task)> {
         let residents = self.residents.read().unwrap_or_else(PoisonError::into_inner);
         let idle = residents.iter().filter(|resident| self.source.is_some() && resident.is_idle());
-        idle.map(|resident| (resident.used(), resident.task())).collect()
+        idle.map(|resident| (resident.last_use().get(), resident.task())).collect()
     }
 
     /// Frees the model's memory, unless somebody has come to use it.

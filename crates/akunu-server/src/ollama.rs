@@ -57,7 +57,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     info[format!("{family}.context_length")] = json!(model.context());
     let template = served.template.as_ref().map_or("", |template| template.source());
     let mut capabilities = vec!["completion"];
-    if ToolSyntax::of_template(template).is_some() {
+    if served.template_for(true).and_then(|template| ToolSyntax::of_template(template.source())).is_some() {
         capabilities.push("tools");
     }
     Ok(Json(json!({

@@ -24,9 +24,18 @@ pub(crate) struct Served {
     pub(crate) scheduler: Scheduler,
     /// The model's chat template; `None` if it was not made for conversations.
     pub(crate) template: Option<ChatTemplate>,
+    /// The one in its place for conversations with tools, where the model has one of its own for them.
+    tool_template: Option<ChatTemplate>,
     /// What it takes in memory; 0 where nobody counts.
     memory: u64,
     pub(crate) used: LastUse,
+}
+
+impl Served {
+    /// The template for a conversation with or without tools.
+    pub(crate) fn template_for(&self, has_tools: bool) -> Option<&ChatTemplate> {
+        self.tool_template.as_ref().filter(|_| has_tools).or(self.template.as_ref())
+    }
 }
 
 /// A model that turns texts into vectors; kept in memory in the same way.
@@ -60,7 +69,7 @@ impl LastUse {
         LastUse(Mutex::new(Instant::now()))
     }
 
-    fn get(&self) -> Instant {
+    pub(crate) fn get(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,12 +100,13 @@ impl Resident {
         Ok(match loaded {
             Loaded::Writer { scheduler, template } => {
                 let templates = scheduler.model().templates();
-                let template = match templates.names().next() {
-                    _ if template.is_some() => template,
-                    Some(_) => Some(templates.choose(None, false)?),
-                    None => None,
+                let own = |has_tools| templates.choose(None, has_tools);
+                let (template, tool_template) = match templates.names().next() {
+                    _ if template.is_some() => (template, None),
+                    Some(_) => (Some(own(false)?), Some(own(true)?)),
+                    None => (None, None),
                 };
-                Resident::Writer(Arc::new(Served { id, scheduler, template, memory, used }))
+                Resident::Writer(Arc::new(Served { id, scheduler, template, tool_template, memory, used }))
             }
             Loaded::Embedder(embedder) => {
                 let path = embedder.path().to_owned();
@@ -137,14 +147,12 @@ impl Resident {
         }
     }
 
-    /// When it was used last.
-    pub(crate) fn used(&self) -> Instant {
-        let used = match self {
+    pub(crate) fn last_use(&self) -> &LastUse {
+        match self {
             Resident::Writer(served) => &served.used,
             Resident::Embedder(embedding) => &embedding.used,
             Resident::Listener(listener) => &listener.used,
-        };
-        used.get()
+        }
     }
 
     /// Whether nobody but its entry holds it.

@@ -1,7 +1,7 @@
 //! Tools: what OpenAI's, Anthropic's and Ollama's interfaces say about them, in one form.
 
 use akunu::{Constraint, Settings, ToolChoice};
-use akunu_text::chat::{Syntax, ToolSyntax};
+use akunu_text::chat::{ChatTemplate, Syntax, ToolSyntax};
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
@@ -113,12 +113,16 @@ impl Tools {
     }
 
     /// Holds answers to the form of calls, and says how they are read back.
-    pub(crate) fn apply(&self, served: &Served, settings: &mut Settings) -> Result<&'static ToolSyntax> {
+    pub(crate) fn apply(
+        &self,
+        served: &Served,
+        template: &ChatTemplate,
+        settings: &mut Settings,
+    ) -> Result<&'static ToolSyntax> {
         if settings.constraint.is_some() {
             return Err(ApiError::field("tools", "cannot go with a format for the answer"));
         }
-        let template = served.template.as_ref().map_or("", |template| template.source());
-        let syntax = ToolSyntax::of_template(template).ok_or_else(|| {
+        let syntax = ToolSyntax::of_template(template.source()).ok_or_else(|| {
             let problem = format!("cannot be used: how {} calls them is not known here", served.id);
             ApiError::unsupported("tools", problem)
         })?;

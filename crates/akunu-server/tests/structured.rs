@@ -4,12 +4,16 @@
 
 mod support;
 
+use std::path::Path;
 use std::time::Duration;
 
-use akunu::scheduler::Limits;
-use akunu_server::Config;
+use akunu::scheduler::{Limits, Scheduler};
+use akunu::{Model, Options};
+use akunu_format::Data;
+use akunu_format::gguf::{Gguf, Writer};
+use akunu_server::{Config, Server};
 use serde_json::{Value, json};
-use support::{Running, serve, simple, tiny};
+use support::{Running, serve, simple, start, tiny};
 
 fn schema() -> Value {
     json!({
@@ -161,6 +165,54 @@ fn a_required_call_has_arguments_that_fit() {
         deltas.iter().filter_map(|delta| delta["function"]["arguments"].as_str()).collect();
     assert_eq!(json!(arguments), function["arguments"]);
     assert!(events.iter().any(|event| event["choices"][0]["finish_reason"] == "tool_calls"));
+}
+
+/// The tiny model with a second template for conversations with tools.
+fn with_two_templates(folder: &Path) -> Scheduler {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/tiny");
+    let own = Gguf::open(fixtures.join("phi3-longrope/model.gguf")).unwrap();
+    let mut writer = Writer::new();
+    for (key, value) in own.metadata().iter().filter(|(key, _)| !key.contains("chat_template")) {
+        writer.metadata_value(key, value).unwrap();
+    }
+    writer.metadata("tokenizer.chat_template", "plain: {{ messages[0].content }}").unwrap();
+    let with_tools = "{{ tools | length }} tools, called <tool_call>\n: {{ messages[0].content }}";
+    writer.metadata("tokenizer.chat_template.tool_use", with_tools).unwrap();
+    let tensors = || {
+        own.tensors().map(|tensor| match tensor.data {
+            Data::Blocks { dtype, bytes } => (tensor.name, tensor.shape, dtype, bytes),
+            other => panic!("{other:?}"),
+        })
+    };
+    for (name, shape, dtype, _) in tensors() {
+        writer.tensor(name, dtype, shape).unwrap();
+    }
+    let path = folder.join("model.gguf");
+    let mut file = writer.create(&path).unwrap();
+    for (name, _, _, bytes) in tensors() {
+        file.append(name, bytes).unwrap();
+    }
+    file.finish().unwrap();
+    let options = Options { backend: "reference".to_owned(), ..Options::default() };
+    Scheduler::new(Model::load(&path, &options).unwrap(), &Limits::default()).unwrap()
+}
+
+#[test]
+fn a_template_for_tools_is_taken_where_there_are_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(Config { shutdown_grace: Duration::ZERO, ..Config::default() });
+    server.add("tiny-llama", with_two_templates(folder.path()), None).unwrap();
+    let server = start(server);
+    let tokens = |text: &str| {
+        let ask = json!({"text": text, "parse_special": true});
+        server.post("/v1/tokenize", &ask).json()["count"].clone()
+    };
+    let ask = |more: Value| server.post("/v1/chat/completions", &chat(&more)).json();
+    let plain = ask(json!({"max_tokens": 1}));
+    assert_eq!(plain["usage"]["prompt_tokens"], tokens("plain: Hi"));
+    let called = ask(json!({"tools": tools(), "tool_choice": "required"}));
+    assert_eq!(called["usage"]["prompt_tokens"], tokens("2 tools, called <tool_call>\n: Hi"));
+    assert_eq!(called["choices"][0]["finish_reason"], "tool_calls");
 }
 
 /// How a request makes the random model begin a call, or not.

@@ -69,7 +69,12 @@ pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
                     .transpose()
             };
             if let Some(source) = read("chat_template.jinja")? {
-                return Ok(ChatTemplates::new([("default".to_owned(), source)]));
+                // Of the others beside it only this one is ever chosen without being asked for by name.
+                let with_tools = read("additional_chat_templates/tool_use.jinja")?;
+                let with_tools = with_tools.map(|source| ("tool_use".to_owned(), source));
+                return Ok(ChatTemplates::new(
+                    [("default".to_owned(), source)].into_iter().chain(with_tools),
+                ));
             }
             let Some(config) = read("tokenizer_config.json")? else { return Ok(ChatTemplates::default()) };
             let config: serde_json::Value = serde_json::from_str(&config).map_err(|error| Error::Usage {

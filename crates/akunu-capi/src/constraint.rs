@@ -40,11 +40,7 @@ pub unsafe extern "C" fn akunu_constraint_create(
         let source = || unsafe { text(source, "source") };
         let made = match language {
             AKUNU_JSON_OBJECT => Constraint::json_object(),
-            AKUNU_JSON_SCHEMA => {
-                let schema = serde_json::from_str(source()?)
-                    .map_err(|error| Failure::usage(format_args!("the JSON Schema is no JSON: {error}")))?;
-                Constraint::json_schema(&schema)?
-            }
+            AKUNU_JSON_SCHEMA => Constraint::json_schema_text(source()?)?,
             AKUNU_REGEX => Constraint::regex(source()?)?,
             AKUNU_GBNF => Constraint::gbnf(source()?)?,
             AKUNU_LARK => Constraint::lark(source()?)?,

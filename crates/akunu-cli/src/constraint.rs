@@ -45,8 +45,7 @@ impl ConstraintArguments {
 
 /// The schema in a file.
 pub fn json_schema(path: &Path) -> Result<Constraint> {
-    let schema = serde_json::from_str(&read(path)?).with_context(|| path.display().to_string())?;
-    Constraint::json_schema(&schema).with_context(|| path.display().to_string())
+    Constraint::json_schema_text(&read(path)?).with_context(|| path.display().to_string())
 }
 
 fn read(path: &Path) -> Result<String> {

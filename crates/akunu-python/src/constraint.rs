@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::errors::{OrRaise, usage};
+use crate::errors::OrRaise;
 
 /// What a generated text must be like. Made once, used by any model.
 ///
@@ -30,9 +30,7 @@ impl Constraint {
             Ok(text) => text,
             Err(_) => py.import("json")?.call_method1("dumps", (schema,))?.extract()?,
         };
-        let schema = serde_json::from_str(&text)
-            .map_err(|error| usage(&format!("the JSON Schema is no JSON: {error}")))?;
-        Ok(Constraint(akunu::Constraint::json_schema(&schema).or_raise()?, "json_schema"))
+        Ok(Constraint(akunu::Constraint::json_schema_text(&text).or_raise()?, "json_schema"))
     }
 
     /// Texts that a regular expression matches from beginning to end.

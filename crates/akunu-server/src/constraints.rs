@@ -111,11 +111,7 @@ fn grammar(value: &Value) -> Result<Constraint> {
 /// A schema, or one as text.
 fn schema(value: &Value) -> Result<Constraint> {
     match value {
-        Value::String(text) => {
-            let parsed: Value = serde_json::from_str(text)
-                .map_err(|error| ApiError::invalid(format!("the schema is not JSON: {error}")))?;
-            Ok(Constraint::json_schema(&parsed)?)
-        }
+        Value::String(text) => Ok(Constraint::json_schema_text(text)?),
         value => Ok(Constraint::json_schema(value)?),
     }
 }

@@ -1,6 +1,7 @@
 //! From constraints to matchers: one engine for each model, and the grammars it has met.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use akunu_text::Tokenizer;
 use akunu_text::chat::Syntax;
@@ -14,11 +15,15 @@ use super::vocabulary::Vocabulary;
 use super::{Constraint, Language, Matcher, schema};
 use crate::{Error, Result};
 
-/// Grammars that are kept.
+/// Grammars that are kept, and how long they may be together: what they take in memory grows with that.
 const KEPT: usize = 64;
+const KEPT_BYTES: usize = 2 << 20;
 
-/// Places of a schema that are tried, to find out which is to blame.
-const MOST_PLACES: usize = 256;
+/// How long places of a schema are tried, to find out which is to blame.
+const SEARCH: Duration = Duration::from_secs(1);
+
+/// How the engine begins to complain of a schema without instances.
+const UNSATISFIABLE: &str = "Unsatisfiable schema";
 
 /// Grammars are read by functions that call themselves; those of strangers may ask for much.
 const STACK: usize = 64 << 20;
@@ -29,6 +34,8 @@ fn limits() -> ParserLimits {
         // Grammars of single characters have many items.
         step_max_items: 500_000,
         max_items_in_row: 5_000,
+        // Some tens of thousands in a millisecond too.
+        initial_lexer_fuel: 500_000,
         // One or two KiB each.
         max_lexer_states: 50_000,
         // Errors go to people, who know their grammar.
@@ -42,11 +49,13 @@ pub(crate) struct Compiler {
     factory: OnceLock<Result<ParserFactory, String>>,
     /// The one used last is the last one.
     kept: Mutex<Vec<(Constraint, llguidance::Matcher)>>,
+    /// Held while a grammar is compiled: one after another, so that many large ones do not take memory together.
+    turn: Mutex<()>,
 }
 
 impl Compiler {
     pub(crate) fn new() -> Compiler {
-        Compiler { factory: OnceLock::new(), kept: Mutex::new(Vec::new()) }
+        Compiler { factory: OnceLock::new(), kept: Mutex::default(), turn: Mutex::default() }
     }
 
     /// A matcher at the beginning of a text.
@@ -57,13 +66,23 @@ impl Compiler {
         }
         let factory = self.factory.get_or_init(|| factory(tokenizer));
         let factory = factory.as_ref().map_err(|problem| language.error("", problem.clone()))?;
-        let compiled = compile(constraint, factory)?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have waited for the same one.
+        let compiled = match self.find(constraint) {
+            Some(found) => found,
+            None => self.keep(constraint, compile(constraint, factory)?),
+        };
+        Ok(Matcher::new(compiled, language, tokenizer))
+    }
+
+    fn keep(&self, constraint: &Constraint, compiled: llguidance::Matcher) -> llguidance::Matcher {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
+        kept.push((constraint.clone(), compiled.clone()));
+        let bytes = |kept: &[(Constraint, _)]| kept.iter().map(|(own, _)| own.0.text.len()).sum::<usize>();
+        while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
             kept.remove(0);
         }
-        kept.push((constraint.clone(), compiled.clone()));
-        Ok(Matcher::new(compiled, language, tokenizer))
+        compiled
     }
 
     fn find(&self, constraint: &Constraint) -> Option<llguidance::Matcher> {
@@ -90,20 +109,21 @@ fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
 fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidance::Matcher> {
     let language = constraint.0.language;
     let grammar = top_level(constraint).map_err(|error| language.error("", error.to_string()))?;
-    let parsed = std::thread::scope(|scope| {
-        let work = || factory.create_parser(grammar);
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+    let read = || {
+        factory.create_parser(grammar).map_err(|error| match language {
+            Language::JsonSchema => located(constraint, factory, &error.to_string()),
+            _ => refused(language, &error.to_string()),
+        })
+    };
+    let read = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, read);
         thread.map(std::thread::ScopedJoinHandle::join)
     });
-    let parsed = match parsed {
-        Ok(Ok(parsed)) => parsed,
+    let parser = match read {
+        Ok(Ok(parser)) => parser?,
         Ok(Err(_)) => return Err(language.error("", "reading it failed")),
         Err(error) => return Err(language.error("", format!("there is no thread to read it: {error}"))),
     };
-    let parser = parsed.map_err(|error| match language {
-        Language::JsonSchema => located(constraint, factory, &error.to_string()),
-        _ => refused(language, &error.to_string()),
-    })?;
     let matcher = llguidance::Matcher::new(Ok(parser));
     match matcher.get_error() {
         None => Ok(matcher),
@@ -126,19 +146,27 @@ fn top_level(constraint: &Constraint) -> serde_json::Result<TopLevelGrammar> {
 /// The engine's complaint about a schema, with the deepest place that earns the same complaint alone.
 fn located(constraint: &Constraint, factory: &ParserFactory, complaint: &str) -> Error {
     let first = |complaint: &str| complaint.lines().next().unwrap_or_default().to_owned();
+    // What holds something of which there is no instance has none either, and says so in other words.
+    let kind = |complaint: &str| match complaint.strip_prefix(UNSATISFIABLE) {
+        Some(_) => UNSATISFIABLE.to_owned(),
+        None => complaint.to_owned(),
+    };
+    let complaint = first(complaint);
     let schema: Value = serde_json::from_str(&constraint.0.text).unwrap_or_default();
-    let to_blame = schema::places(&schema).into_iter().take(MOST_PLACES).find(|(_, part)| {
-        let mut alone = part.clone();
+    let until = Instant::now() + SEARCH;
+    let places = schema::places(&schema).into_iter().take_while(|_| Instant::now() < until);
+    let blamed = |(place, mut part): (String, Value)| {
         for definitions in ["$defs", "definitions"] {
-            if let (Value::Object(alone), Some(named)) = (&mut alone, schema.get(definitions)) {
-                alone.entry(definitions).or_insert_with(|| named.clone());
+            if let (Value::Object(part), Some(named)) = (&mut part, schema.get(definitions)) {
+                part.entry(definitions).or_insert_with(|| named.clone());
             }
         }
-        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema::framed(alone)));
-        parser.err().is_some_and(|error| first(&error.to_string()) == first(complaint))
-    });
-    let place = to_blame.map_or_else(|| "#".to_owned(), |(place, _)| place);
-    Language::JsonSchema.error(place, first(complaint))
+        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema::framed(part)));
+        let own = first(&parser.err()?.to_string());
+        (kind(&own) == kind(&complaint)).then(|| Language::JsonSchema.error(place, own))
+    };
+    let found = places.filter_map(blamed).next();
+    found.unwrap_or_else(|| Language::JsonSchema.error("#", complaint))
 }
 
 /// The engine's complaint, its place first: it writes `at LINE(COLUMN): PROBLEM` and then shows the lines.

@@ -22,6 +22,7 @@ mod compile;
 mod gbnf;
 mod lark;
 mod matcher;
+mod pattern;
 mod recursion;
 mod schema;
 mod thinking;
@@ -40,6 +41,8 @@ pub use tools::ToolChoice;
 
 /// Most bytes of a schema or grammar.
 const MOST_BYTES: usize = 1 << 20;
+/// Most bytes of a schema as people write it, with white space and remarks.
+const MOST_JSON_BYTES: usize = 4 << 20;
 /// Most bytes of a regular expression.
 const MOST_REGEX_BYTES: usize = 1 << 16;
 
@@ -117,10 +120,24 @@ impl Constraint {
         Ok(Constraint::new(Language::JsonSchema, text))
     }
 
+    /// The same for a schema that is written as JSON.
+    pub fn json_schema_text(schema: &str) -> Result<Constraint> {
+        Language::JsonSchema.check_size(schema, MOST_JSON_BYTES)?;
+        let schema = serde_json::from_str(schema).map_err(|error| {
+            let place = format!("line {}, column {}", error.line(), error.column());
+            let problem = error.to_string();
+            let problem = problem.split(" at line ").next().unwrap_or_default();
+            Language::JsonSchema.error(place, format!("it is no JSON: {problem}"))
+        })?;
+        Constraint::json_schema(&schema)
+    }
+
     /// Texts that a regular expression matches from beginning to end. The syntax is that of the `regex` crate, without
     /// anchors and word boundaries within.
     pub fn regex(pattern: &str) -> Result<Constraint> {
-        Language::Regex.check_size(pattern, MOST_REGEX_BYTES)?;
+        if let Some((place, problem)) = pattern::mistake(pattern) {
+            return Err(Language::Regex.error(place, problem));
+        }
         if pattern.is_empty() {
             return Err(Language::Regex.error("", "it is empty, and would match nothing but the empty text"));
         }
@@ -151,8 +168,11 @@ impl Constraint {
         if texts.is_empty() || texts.iter().all(|text| text.as_ref().is_empty()) {
             return Err(Language::Choice.error("", "there is nothing to choose from"));
         }
-        let texts: Vec<String> = texts.iter().map(|text| lark::literal(text.as_ref())).collect();
-        let text = format!("start: {}", texts.join(" | "));
+        // One word for the parser, however many there are; a word is never empty.
+        let words = texts.iter().map(AsRef::as_ref).filter(|text| !text.is_empty());
+        let words: Vec<String> = words.map(lark::literal).collect();
+        let or_nothing = if words.len() < texts.len() { "?" } else { "" };
+        let text = format!("start: WORD{or_nothing}\nWORD: {}", words.join(" | "));
         Language::Choice.check_size(&text, MOST_BYTES)?;
         Ok(Constraint::new(Language::Choice, text))
     }

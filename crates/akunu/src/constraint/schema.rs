@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Language, recursion};
+use super::{Language, pattern, recursion};
 use crate::{Error, Result};
 
 /// Keywords of some draft that restrict instances in ways no grammar here can.
@@ -51,6 +51,8 @@ pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs",
 const DEEPEST: usize = 128;
 /// Schemas in all, copies included.
 const MOST_SCHEMAS: usize = 20_000;
+/// The integer furthest from 0 that a 64-bit float tells from its neighbours.
+const FURTHEST: f64 = 9_007_199_254_740_991.0;
 /// References to references.
 const LONGEST_CHAIN: usize = 16;
 
@@ -116,13 +118,20 @@ impl Walk<'_> {
                 "uniqueItems" if value == &json!(false) => continue,
                 "uniqueItems" => return Err(refuse(&at, "the keyword is not supported")),
                 "format" if !self.format(fields, value, &at)? => continue,
+                "pattern" => {
+                    value.as_str().map_or(Ok(()), |pattern| check_pattern(pattern, &at))?;
+                    value.clone()
+                }
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
+                    within_reach(keyword, value, &at)?
+                }
                 "$ref" => {
                     self.reference(value, &at)?;
                     value.clone()
                 }
                 name if ONE.contains(&name) && !value.is_array() => self.schema(value, &at, depth + 1)?,
                 name if LISTS.contains(&name) || name == "items" => self.list(name, value, &at, depth)?,
-                name if NAMED.contains(&name) => self.named(value, &at, depth)?,
+                name if NAMED.contains(&name) => self.named(name, value, &at, depth)?,
                 _ => value.clone(),
             };
             prepared.insert(keyword.clone(), value);
@@ -142,10 +151,13 @@ impl Walk<'_> {
         list.iter().enumerate().map(schema).collect::<Result<Vec<_>>>().map(Value::Array)
     }
 
-    fn named(&mut self, value: &Value, place: &str, depth: usize) -> Result<Value> {
+    fn named(&mut self, keyword: &str, value: &Value, place: &str, depth: usize) -> Result<Value> {
         let Value::Object(named) = value else { return Err(refuse(place, "must hold schemas by name")) };
         let schema = |(name, schema): (&String, &Value)| {
             let at = format!("{place}/{}", escaped(name));
+            if keyword == "patternProperties" {
+                check_pattern(name, &at)?;
+            }
             Ok((name.clone(), self.schema(schema, &at, depth + 1)?))
         };
         named.iter().map(schema).collect::<Result<Map<_, _>>>().map(Value::Object)
@@ -196,6 +208,24 @@ impl Walk<'_> {
 pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = percent_decoded(reference.strip_prefix('#')?)?;
     root.pointer(&pointer)
+}
+
+fn check_pattern(pattern: &str, place: &str) -> Result<()> {
+    match pattern::mistake(pattern) {
+        None => Ok(()),
+        Some((at, problem)) if at.is_empty() => Err(refuse(place, &problem)),
+        Some((at, problem)) => Err(refuse(place, &format!("{at}: {problem}"))),
+    }
+}
+
+/// A bound that the engine, which has it as a 64-bit float, keeps exactly: one that lies further out is drawn in, so that fewer
+/// instances are left and all of them are valid.
+fn within_reach(keyword: &str, value: &Value, place: &str) -> Result<Value> {
+    let Some(bound) = value.as_f64().filter(|bound| bound.abs() > FURTHEST) else { return Ok(value.clone()) };
+    if (bound > 0.0) == keyword.ends_with("aximum") {
+        return Ok(json!(FURTHEST.copysign(bound) as i64));
+    }
+    Err(refuse(place, "numbers so far from 0 are not supported"))
 }
 
 /// Holds dates and times to those that exist.
@@ -321,6 +351,32 @@ mod tests {
             refused(&own),
             "JSON Schema, #/properties/a/$ref: the schema asks for itself without end: no instance would be finite"
         );
+    }
+
+    #[test]
+    fn bounds_are_kept_exactly_or_drawn_in() {
+        let bound = |keyword: &str, value: Value| {
+            prepare(&json!({keyword: value})).map(|schema| schema[keyword].clone())
+        };
+        assert_eq!(bound("maximum", json!(u64::MAX)).unwrap(), json!(9_007_199_254_740_991_i64));
+        assert_eq!(bound("exclusiveMinimum", json!(-1e300)).unwrap(), json!(-9_007_199_254_740_991_i64));
+        assert_eq!(bound("minimum", json!(-2.5)).unwrap(), json!(-2.5));
+        assert_eq!(
+            bound("minimum", json!(9_007_199_254_740_993_i64)).unwrap_err().to_string(),
+            "JSON Schema, #/minimum: numbers so far from 0 are not supported"
+        );
+        assert!(bound("exclusiveMaximum", json!(-1e17)).is_err());
+    }
+
+    #[test]
+    fn mistakes_in_patterns_have_their_place() {
+        let schema = json!({"properties": {"a": {"pattern": "^[a-z"}}});
+        assert_eq!(
+            refused(&schema),
+            "JSON Schema, #/properties/a/pattern: line 1, column 2: unclosed character class"
+        );
+        let schema = json!({"patternProperties": {"x(": {}}});
+        assert_eq!(refused(&schema), "JSON Schema, #/patternProperties/x(: line 1, column 2: unclosed group");
     }
 
     #[test]

@@ -74,6 +74,27 @@ fn catastrophic_expressions_end() {
 }
 
 #[test]
+fn many_choices_are_as_good_as_few() {
+    let tested = Tested::new();
+    let many: Vec<String> = (0..20_000).map(|i| format!("value {i}")).collect();
+    run(&tested, || Constraint::choice(&many)).unwrap();
+    run(&tested, || Constraint::json_schema(&json!({"enum": many}))).unwrap();
+}
+
+#[test]
+fn looking_for_the_place_of_a_complaint_ends() {
+    let tested = Tested::new();
+    let heavy = |i: usize| {
+        (format!("k{i}"), json!({"type": "string", "pattern": format!("{i}{}", "(a|b)*c".repeat(500))}))
+    };
+    let properties: serde_json::Map<_, _> = (0..200).map(heavy).collect();
+    let names: Vec<String> = properties.keys().cloned().collect();
+    let schema = json!({"type": "object", "properties": properties, "required": names});
+    let result = run(&tested, || Constraint::json_schema(&schema));
+    assert!(problem(result).contains("too big"));
+}
+
+#[test]
 fn deep_and_long_grammars_end() {
     let tested = Tested::new();
     let chain = |n: usize, last: &str| {

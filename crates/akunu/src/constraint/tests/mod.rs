@@ -224,4 +224,9 @@ fn one_of_several_texts() {
     }
     assert!(!tested.accepts(&constraint, "ye") && !tested.accepts(&constraint, "nope"));
     assert!(Constraint::choice::<&str>(&[]).is_err());
+    // One may begin with another, and one may be nothing.
+    let constraint = Constraint::choice(&["4", "42", ""]).unwrap();
+    for (text, is_one) in [("4", true), ("42", true), ("", true), ("2", false), ("44", false)] {
+        assert_eq!(tested.accepts(&constraint, text), is_one, "{text:?}");
+    }
 }

@@ -91,7 +91,11 @@ fn what_the_engine_refuses_has_a_place() {
             json!({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}),
             "JSON Schema, #/properties/a: oneOf",
         ),
-        (json!({"items": {"type": "string", "pattern": "(?=x)"}}), "JSON Schema, #/items: "),
+        (json!({"items": {"type": "string", "pattern": "a\\bc"}}), "JSON Schema, #/items: "),
+        (
+            json!({"properties": {"a": {"enum": []}}, "required": ["a"], "type": "object"}),
+            "JSON Schema, #/properties/a: Unsatisfiable schema",
+        ),
         (json!({"items": {"type": "strin"}}), "JSON Schema, #/items: Invalid type: strin"),
         (
             json!({"anyOf": [{"type": "string"}, {"type": "object", "properties": {"a": {}}, "minProperties": 2}]}),

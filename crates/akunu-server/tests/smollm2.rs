@@ -1,11 +1,11 @@
-//! A real model behind the server: what it says, and when.
+//! A real model behind the server: what it says, and when; and a real vocabulary, whose marks of thoughts are tokens.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use akunu::scheduler::{Limits, Scheduler};
@@ -16,11 +16,15 @@ use support::{Running, head, start};
 
 const CHAT: &str = "POST /v1/chat/completions HTTP/1.1\r\n";
 
-fn smollm2() -> Running {
+fn data(name: &str) -> PathBuf {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let data = std::env::var_os("AKUNU_TEST_DATA").map_or_else(default, PathBuf::from);
-    let path = data.join("models/smollm2.gguf");
+    let path = std::env::var_os("AKUNU_TEST_DATA").map_or_else(default, PathBuf::from).join(name);
     assert!(path.exists(), "{} is not there: run scripts/fetch-test-data", path.display());
+    path
+}
+
+fn smollm2() -> Running {
+    let path = data("models/smollm2.gguf");
     let options = Options { sequences: 4, context: Some(2048), ..Options::default() };
     let scheduler = Scheduler::new(Model::load(&path, &options).unwrap(), &Limits::default()).unwrap();
     let server = Server::new(Config { shutdown_grace: Duration::ZERO, ..Config::default() });
@@ -113,4 +117,83 @@ fn a_long_prompt_does_not_stall_a_text_that_flows() {
     let longest = during.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(read - arrived);
     // In chunks of the pause that is allowed, there are many between the arrival and the first token.
     assert!(longest < (read - arrived) / 4, "{longest:?} of {:?} passed without a token", read - arrived);
+}
+
+/// Rows of Qwen 3's output; the last of them are no tokens.
+const QWEN3_ROWS: usize = 151_936;
+
+/// Random weights of one small layer, with Qwen 3's vocabulary and template.
+fn random_qwen3(folder: &Path) -> Scheduler {
+    let width = 16;
+    let config = json!({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": QWEN3_ROWS,
+        "hidden_size": width, "intermediate_size": width, "num_hidden_layers": 1, "num_attention_heads": 1,
+        "num_key_value_heads": 1, "head_dim": width, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "max_position_embeddings": 512, "tie_word_embeddings": true,
+    });
+    let layer = "model.layers.0";
+    let mut shapes = vec![("model.embed_tokens.weight".to_owned(), vec![QWEN3_ROWS, width])];
+    shapes.push(("model.norm.weight".to_owned(), vec![width]));
+    for name in ["input_layernorm", "post_attention_layernorm"] {
+        shapes.push((format!("{layer}.{name}.weight"), vec![width]));
+    }
+    for name in ["self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"]
+    {
+        shapes.push((format!("{layer}.{name}_proj.weight"), vec![width, width]));
+    }
+    let (mut header, mut values, mut state) = (json!({}), Vec::new(), 1_u32);
+    for (name, shape) in shapes {
+        let begin = values.len();
+        for _ in 0..shape.iter().product() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            values.extend_from_slice(&(f32::from((state >> 16) as u16) / 32_768.0 - 1.0).to_le_bytes());
+        }
+        header[name] = json!({"dtype": "F32", "shape": shape, "data_offsets": [begin, values.len()]});
+    }
+    let header = header.to_string();
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &values].concat();
+    std::fs::write(folder.join("model.safetensors"), file).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(data("tokenizers/qwen3").join(name), folder.join(name)).unwrap();
+    }
+    Scheduler::new(Model::load(folder, &Options::default()).unwrap(), &Limits::default()).unwrap()
+}
+
+#[test]
+fn thoughts_end_where_their_budget_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(Config { shutdown_grace: Duration::ZERO, ..Config::default() });
+    server.add("qwen3", random_qwen3(folder.path()), None).unwrap();
+    let server = start(server);
+    let tokens = |text: &str| {
+        let ask = json!({"text": text, "parse_special": true, "add_special": false});
+        server.post("/v1/tokenize", &ask).json()["tokens"].clone()
+    };
+    // The model begins to think, and would not stop in time by itself.
+    let (open, close, end) = (tokens("<think>"), tokens("</think>"), tokens("<|im_end|>"));
+    let bias = json!({open[0].to_string(): 100, close[0].to_string(): -100, end[0].to_string(): -100});
+    let ask = |budget: u32, stream: bool| {
+        let body = json!({
+            "messages": [{"role": "user", "content": "What is 6 times 7?"}],
+            "thinking": {"type": "enabled", "budget_tokens": budget},
+            "max_tokens": 40, "temperature": 1, "seed": 3, "logit_bias": bias, "stream": stream,
+        });
+        server.post("/v1/messages", &body)
+    };
+    let endless = ask(1024, false).json();
+    assert_eq!(
+        (&endless["content"][0]["type"], &endless["content"][1]["text"]),
+        (&json!("thinking"), &json!(""))
+    );
+    let bounded = ask(12, false).json();
+    let [thoughts, answer] = [&bounded["content"][0]["thinking"], &bounded["content"][1]["text"]];
+    let whole = endless["content"][0]["thinking"].as_str().unwrap();
+    assert!(whole.starts_with(thoughts.as_str().unwrap().trim_end_matches('\u{fffd}')), "{bounded}");
+    assert!(!thoughts.as_str().unwrap().is_empty() && !answer.as_str().unwrap().is_empty(), "{bounded}");
+    assert_eq!(bounded["usage"]["output_tokens"], 40);
+    let events = ask(12, true).events(false);
+    let of =
+        |name: &str| -> String { events.iter().filter_map(|event| event["delta"][name].as_str()).collect() };
+    assert_eq!([json!(of("thinking")), json!(of("text"))], [thoughts.clone(), answer.clone()]);
 }

@@ -137,7 +137,10 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     let admitted = match caller.path.as_str() {
         path if page::is_open(path) => Ok(()),
         _ => check_origin(request.headers(), &app.config.cors_origins).and_then(|()| {
-            let key = app.keys.check(request.headers())?;
+            let key = app.keys.check(request.headers()).or_else(|refusal| {
+                // Guesses count as well, for the address they come from.
+                app.rate_limit.take(app.clients.number(None, address), caller.began).and(Err(refusal))
+            })?;
             caller.client = app.clients.number(key, address);
             app.rate_limit.take(caller.client, caller.began)
         }),

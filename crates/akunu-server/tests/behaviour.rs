@@ -205,6 +205,21 @@ fn too_many_requests_in_a_minute_are_told_when_to_come_back() {
 }
 
 #[test]
+fn each_key_has_its_own_limit_and_guesses_count_for_their_address() {
+    let keys = vec!["one".to_owned(), "other".to_owned()];
+    let config = Config { keys, rate_limit: 2, ..Config::default() };
+    let server = serve(config, vec![("tiny", tiny("llama", 2, &Limits::default()))]);
+    let ask = |key: &str| {
+        server
+            .request("GET /v1/models HTTP/1.1\r\n", &[("authorization", &format!("Bearer {key}"))], b"")
+            .status
+    };
+    assert_eq!([ask("one"), ask("one"), ask("one")], [200, 200, 429]);
+    assert_eq!([ask("guess"), ask("guess again"), ask("once more")], [401, 401, 429]);
+    assert_eq!([ask("other"), ask("other"), ask("other")], [200, 200, 429]);
+}
+
+#[test]
 fn pages_of_other_origins_need_leave() {
     let preflight = |server: &support::Running, origin: &str| {
         let headers = [("origin", origin), ("access-control-request-method", "POST")];

@@ -494,10 +494,11 @@ function answerView(message2, actions) {
   const problem = element("p", { className: "problem", hidden: true });
   problem.setAttribute("role", "alert");
   const timing = element("span", { className: "timing" });
+  const copy2 = copyButton("Copy answer", () => message2.content);
   const tools = element(
     "div",
     { className: "tools" },
-    copyButton("Copy answer", () => message2.content),
+    copy2,
     iconButton("again", "Regenerate", () => actions.regenerate()),
     timing
   );
@@ -514,6 +515,7 @@ function answerView(message2, actions) {
     problem.hidden = !message2.problem;
     problem.textContent = message2.problem ?? "";
     tools.hidden = streaming;
+    copy2.hidden = !message2.content;
     if (message2.timing) {
       const { tokens, perSecond, firstTokenMs } = message2.timing;
       const first = firstTokenMs < 1e3 ? `${Math.round(firstTokenMs)} ms` : `${(firstTokenMs / 1e3).toFixed(1)} s`;

@@ -67,10 +67,11 @@ function answerView(message: Message, actions: Actions): MessageView {
   const problem = element("p", { className: "problem", hidden: true });
   problem.setAttribute("role", "alert");
   const timing = element("span", { className: "timing" });
+  const copy = copyButton("Copy answer", () => message.content);
   const tools = element(
     "div",
     { className: "tools" },
-    copyButton("Copy answer", () => message.content),
+    copy,
     iconButton("again", "Regenerate", () => actions.regenerate()),
     timing,
   );
@@ -88,6 +89,7 @@ function answerView(message: Message, actions: Actions): MessageView {
     problem.hidden = !message.problem;
     problem.textContent = message.problem ?? "";
     tools.hidden = streaming;
+    copy.hidden = !message.content;
     if (message.timing) {
       const { tokens, perSecond, firstTokenMs } = message.timing;
       const first = firstTokenMs < 1000 ? `${Math.round(firstTokenMs)} ms` : `${(firstTokenMs / 1000).toFixed(1)} s`;

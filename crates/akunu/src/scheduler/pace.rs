@@ -10,6 +10,8 @@ const FIRST: usize = 64;
 const TILE: usize = 16;
 /// The weight of a new measurement. Costs drift slowly, with the lengths of texts.
 const WEIGHT: f64 = 0.25;
+/// The weight of one that took longer than was thought: a pause that is too long is felt, one that is too short is not.
+const WEIGHT_OF_LONGER: f64 = 0.75;
 
 /// What steps have cost so far.
 #[derive(Debug)]
@@ -43,20 +45,22 @@ impl Pace {
     pub(super) fn observe(&mut self, decoded: usize, read: usize, took: Duration) {
         let took = took.as_secs_f64();
         if read == 0 {
-            mix(&mut self.quiet, took);
+            mix(&mut self.quiet, took, WEIGHT);
             return;
         }
         // What texts cost is known, or unknown and small beside a prompt.
         let others = if decoded > 0 { self.quiet.unwrap_or(0.0) } else { 0.0 };
         // A short step is mostly the reading of weights, which says nothing about one more token.
         if read >= TILE {
-            mix(&mut self.per_token, (took - others).max(took * 0.1) / read as f64);
+            let new = (took - others).max(took * 0.1) / read as f64;
+            let longer = self.per_token.is_some_and(|old| new > old);
+            mix(&mut self.per_token, new, if longer { WEIGHT_OF_LONGER } else { WEIGHT });
         }
     }
 }
 
-fn mix(mean: &mut Option<f64>, new: f64) {
-    *mean = Some(mean.map_or(new, |old| old + WEIGHT * (new - old)));
+fn mix(mean: &mut Option<f64>, new: f64, weight: f64) {
+    *mean = Some(mean.map_or(new, |old| old + weight * (new - old)));
 }
 
 #[cfg(test)]
@@ -81,6 +85,15 @@ mod tests {
             pace.observe(4, 48, ms(10 + 48 * 2));
         }
         assert_eq!(pace.chunk(), 16);
+    }
+
+    #[test]
+    fn a_chunk_that_took_too_long_is_not_repeated() {
+        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        pace.observe(0, 500, ms(250));
+        assert_eq!(pace.chunk(), 96);
+        pace.observe(1, 96, ms(96));
+        assert_eq!(pace.chunk(), 48);
     }
 
     #[test]

@@ -1,11 +1,15 @@
-//! What constraints cost and gain: time to compile and to the first mask, time of masks, rates of text.
+//! What constraints cost and gain: time to compile and to the first mask, time of masks, rates of text, and whether masks are
+//! better made before a token is fed or beside that.
 //!
-//!     cargo run --release -p akunu --example constraints -- MODEL [TOKENS]
+//!     cargo run --release -p akunu --example constraints -- MODEL [TOKENS [THREADS]]
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use akunu::tokenizer::{AddSpecial, Special};
-use akunu::{Constraint, Model, Options, Result, Sampling, Settings};
+use akunu::{Constraint, Matcher, Model, Options, Result, Sampling, Settings};
+use akunu_program::Phase;
+use akunu_program::select::{Scratch, select};
 use serde_json::json;
 
 const ROUNDS: usize = 5;
@@ -14,9 +18,11 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let model = arguments.next().expect("the first argument is a model");
     let tokens = arguments.next().map_or(128, |tokens| tokens.parse().expect("a number of tokens"));
-    let model = Model::load(model, &Options::default())?;
+    let threads = arguments.next().map(|threads| threads.parse().expect("a number of threads"));
+    let model = Model::load(model, &Options { threads, ..Options::default() })?;
     masks(&model)?;
-    rates(&model, tokens)
+    rates(&model, tokens)?;
+    overlap(&model, tokens)
 }
 
 /// Schemas and grammars, each with a text that follows it.
@@ -154,6 +160,86 @@ fn rates(model: &Model, tokens: usize) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// When masks are made.
+#[derive(Clone, Copy)]
+enum When {
+    Never,
+    /// Before the token is fed.
+    Before,
+    /// In a thread of their own, while it is.
+    Beside,
+}
+
+/// The same text without masks, with masks before each token and beside it, in turn; medians.
+fn overlap(model: &Model, tokens: usize) -> Result<()> {
+    let cases = [
+        ("any text", Constraint::regex("(?s:.*)")?),
+        ("a string of JSON", Constraint::json_schema(&json!({"type": "string", "minLength": 3000}))?),
+    ];
+    println!("\n| text, tokens/s, median of {ROUNDS} | without masks | before each token | beside it |");
+    println!("|---|---|---|---|");
+    for (name, constraint) in cases {
+        let mut measured = [const { Vec::new() }; 3];
+        for round in 0..ROUNDS {
+            for (when, measured) in [When::Never, When::Before, When::Beside].into_iter().zip(&mut measured) {
+                measured.push(rate(model, &constraint, tokens, round as u64, when)?);
+            }
+        }
+        let [never, before, beside] = measured.map(|mut rates| {
+            rates.sort_by(f64::total_cmp);
+            rates[ROUNDS / 2]
+        });
+        println!("| {name} | {never:.1} | {before:.1} | {beside:.1} |");
+    }
+    Ok(())
+}
+
+/// Tokens per second of a loop that feeds a token and chooses the next.
+fn rate(model: &Model, constraint: &Constraint, tokens: usize, seed: u64, when: When) -> Result<f64> {
+    let ends = model.tokenizer()?.eog_ids().iter().map(|&token| (token, f32::NEG_INFINITY)).collect();
+    let sampling = Sampling { temperature: 1.0, seed, logit_bias: ends, ..Sampling::GREEDY };
+    let prompt = model.tokenizer()?.encode("Once upon a time", Special::Plain, AddSpecial::Yes);
+    let mut sequence = model.sequence()?;
+    sequence.feed(&prompt[..prompt.len() - 1])?;
+    let mut scratch = Scratch::new(model.vocabulary(), 0);
+    let mut logits = vec![0.0; model.vocabulary()];
+    let mut matcher = model.matcher(constraint)?;
+    let (mut token, mut mask) = (prompt[prompt.len() - 1], matcher.mask()?.to_vec());
+    let follow = |matcher: &mut Matcher, token: u32| -> Result<Vec<u32>> {
+        matcher.commit(token)?;
+        Ok(matcher.mask()?.to_vec())
+    };
+    let (ask, asked) = mpsc::channel::<u32>();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let mut helper = model.matcher(constraint)?;
+        scope.spawn(move || {
+            for token in asked {
+                let _ = tell.send(follow(&mut helper, token));
+            }
+        });
+        let ask = ask;
+        let begin = Instant::now();
+        for i in 0..tokens {
+            match when {
+                When::Before if i > 0 => mask = follow(&mut matcher, token)?,
+                When::Beside if i > 0 => ask.send(token).expect("the helper listens"),
+                _ => {}
+            }
+            logits.copy_from_slice(sequence.logits(&[token], Phase::Decode)?);
+            sequence.commit(1)?;
+            if matches!(when, When::Beside) && i > 0 {
+                mask = told.recv().expect("the helper answers")?;
+            }
+            let mask = (!matches!(when, When::Never)).then_some(mask.as_slice());
+            let position = sequence.position() as u32 - 1;
+            let chosen = select(&mut logits, &sampling, sequence.tokens(), position, mask, &mut scratch);
+            token = chosen.expect("a mask is never empty");
+        }
+        Ok(tokens as f64 / begin.elapsed().as_secs_f64())
+    })
 }
 
 fn ms(time: Duration) -> f64 {

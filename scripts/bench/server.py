@@ -1,24 +1,79 @@
 """Measures servers that speak OpenAI's chat interface, side by side.
 
-    python server.py throughput URL... [--streams 8] [--tokens 64] [--rounds 3]
-    python server.py prefix URL... [--words 900]
-    python server.py gap URL... [--words 1900] [--tokens 200]
+    python server.py throughput SERVER... [--streams 8] [--tokens 64] [--rounds 3]
+    python server.py prefix SERVER... [--words 900]
+    python server.py gap SERVER... [--words 1900] [--tokens 200]
 
 throughput  tokens per second of all streams together, for one stream and for --streams, servers in turn
 prefix      time to the first token of two requests with the same long system prompt and other questions
 gap         the longest gap between two tokens of a running stream, quiet and while a long prompt arrives
 
+A SERVER is the URL of one that runs, or a command that starts one, with {port} where its port goes:
+
+    python server.py throughput \\
+        "akunu serve model.gguf --port {port} --parallel 8 --ctx 1024 --log off" \\
+        "llama-server -m model.gguf --port {port} -np 8 -c 8192 --no-webui"
+
 Python's standard library alone; nothing leaves this machine unless a URL does.
 """
 
 import argparse
+import contextlib
 import json
+import pathlib
+import shlex
+import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
+# Seconds a server may take to load its model.
+PATIENCE = 120
 WORDS = "the river bends around a small town where people mend boats and tell long stories about rain".split()
+
+
+class Server:
+    def __init__(self, url, name):
+        self.url, self.name = url, name
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(what):
+    """A server: one that runs, or one that runs as long as this does."""
+    if what.startswith(("http://", "https://")):
+        yield Server(what.rstrip("/"), what)
+        return
+    port = free_port()
+    command = shlex.split(what.replace("{port}", str(port)))
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        until = time.monotonic() + PATIENCE
+        while not is_up(url):
+            if process.poll() is not None or time.monotonic() > until:
+                sys.exit(f"does not serve: {shlex.join(command)}")
+            time.sleep(0.1)
+        yield Server(url, pathlib.Path(command[0]).name)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def is_up(url):
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as response:
+            return response.status == 200
+    except (OSError, urllib.error.HTTPError):
+        return False
 
 
 def text(words, seed):
@@ -71,31 +126,31 @@ def together(url, streams, tokens, seed):
     return sum(counts) / (time.perf_counter() - start)
 
 
-def throughput(arguments):
-    rates = {(url, n): [] for url in arguments.urls for n in (1, arguments.streams)}
+def throughput(servers, arguments):
+    rates = {(server, n): [] for server in servers for n in (1, arguments.streams)}
     for i in range(arguments.rounds):
         for n in (1, arguments.streams):
-            for url in arguments.urls:
-                rates[url, n].append(together(url, n, arguments.tokens, i))
-    for url in arguments.urls:
-        one, many = (statistics.median(rates[url, n]) for n in (1, arguments.streams))
-        print(f"{url}: one stream {one:.1f} tokens/s, {arguments.streams} streams {many:.1f} tokens/s ({many / one:.2f}x); "
-              f"rounds {', '.join(f'{rate:.1f}' for rate in rates[url, arguments.streams])}")
+            for server in servers:
+                rates[server, n].append(together(server.url, n, arguments.tokens, i))
+    for server in servers:
+        one, many = (statistics.median(rates[server, n]) for n in (1, arguments.streams))
+        print(f"{server.name}: one stream {one:.1f} tokens/s, {arguments.streams} streams {many:.1f} tokens/s ({many / one:.2f}x); "
+              f"rounds {', '.join(f'{rate:.1f}' for rate in rates[server, arguments.streams])}")
 
 
-def prefix(arguments):
-    for url in arguments.urls:
-        factors = []
+def prefix(servers, arguments):
+    for server in servers:
         for i in range(arguments.rounds):
             system = text(arguments.words, time.time_ns() % 1000 + i)
-            first = stream(url, ask("What is this about?", system), 4)[0][0]
-            second = stream(url, ask("Who tells it, and where?", system), 4)[0][0]
-            factors.append(first / second)
-            print(f"{url}: first {first * 1e3:.0f} ms, second {second * 1e3:.0f} ms, {first / second:.1f}x sooner")
+            first = stream(server.url, ask("What is this about?", system), 4)[0][0]
+            second = stream(server.url, ask("Who tells it, and where?", system), 4)[0][0]
+            print(f"{server.name}: first {first * 1e3:.0f} ms, second {second * 1e3:.0f} ms, {first / second:.1f}x sooner")
 
 
-def gap(arguments):
-    for url in arguments.urls:
+def gap(servers, arguments):
+    for server in servers:
+        url = server.url
+
         def gaps(times):
             return [b - a for a, b in zip(times, times[1:])]
 
@@ -108,7 +163,7 @@ def gap(arguments):
         first = stream(url, ask(text(arguments.words, time.time_ns() % 1000)), 2)[0][0]
         running.join()
         loud = gaps(result[0])
-        print(f"{url}: quiet gap median {statistics.median(quiet) * 1e3:.1f} ms, longest {max(quiet) * 1e3:.1f} ms; "
+        print(f"{server.name}: quiet gap median {statistics.median(quiet) * 1e3:.1f} ms, longest {max(quiet) * 1e3:.1f} ms; "
               f"while a long prompt arrives median {statistics.median(loud) * 1e3:.1f} ms, longest {max(loud) * 1e3:.1f} ms; "
               f"the prompt's first token after {first * 1e3:.0f} ms")
 
@@ -116,13 +171,15 @@ def gap(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["throughput", "prefix", "gap"])
-    parser.add_argument("urls", nargs="+", metavar="URL")
+    parser.add_argument("servers", nargs="+", metavar="SERVER")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=900)
     arguments = parser.parse_args()
-    {"throughput": throughput, "prefix": prefix, "gap": gap}[arguments.what](arguments)
+    measure = {"throughput": throughput, "prefix": prefix, "gap": gap}[arguments.what]
+    with contextlib.ExitStack() as running:
+        measure([running.enter_context(serving(what)) for what in arguments.servers], arguments)
 
 
 main()

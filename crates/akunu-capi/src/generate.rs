@@ -132,11 +132,24 @@ impl State {
     }
 }
 
-/// Begins a generation and lets others stop it.
-fn begin(shared: &Shared, state: &mut State, prompt: &[u32], settings: &Settings, append: bool) -> Outcome {
+/// Begins a generation with the prompt that `prompt` makes, and lets others stop it. `prompt` may change the settings.
+///
+/// # Safety
+///
+/// As [`arguments`](crate::arguments) says, for the options.
+unsafe fn begin(
+    shared: &Shared,
+    state: &mut State,
+    options: *const akunu_generate_options,
+    prompt: impl FnOnce(&Model, &mut Settings, bool) -> Outcome<Vec<u32>>,
+) -> Outcome {
+    // SAFETY: handed on.
+    let (mut settings, append) = unsafe { settings(options)? };
+    let model = state.idle()?.model().clone();
+    let prompt = prompt(&model, &mut settings, append)?;
     // Held until the new handle is in its place, so that no stop is lost between the two.
     let mut stop = shared.stop_handle();
-    *stop = state.begin(prompt, append, settings)?;
+    *stop = state.begin(&prompt, append, &settings)?;
     Ok(())
 }
 
@@ -153,9 +166,9 @@ pub unsafe extern "C" fn akunu_generate_begin(
         let shared = shared(sequence)?;
         let mut state = shared.lock()?;
         // SAFETY: the caller's promise, see `arguments`.
-        let (prompt, (settings, append)) =
-            unsafe { (elements(prompt, count, "prompt")?, settings(options)?) };
-        begin(&shared, &mut state, prompt, &settings, append)
+        let tokens = || unsafe { elements(prompt, count, "prompt") };
+        // SAFETY: as above.
+        unsafe { begin(&shared, &mut state, options, |_, _, _| Ok(tokens()?.to_vec())) }
     })
 }
 
@@ -170,12 +183,13 @@ pub unsafe extern "C" fn akunu_generate_begin_text(
         let shared = shared(sequence)?;
         let mut state = shared.lock()?;
         // SAFETY: the caller's promise, see `arguments`.
-        let prompt = unsafe { crate::arguments::text(prompt, "prompt")? };
+        let text = || unsafe { crate::arguments::text(prompt, "prompt") };
+        let tokens = |model: &Model, _: &mut Settings, append: bool| {
+            let add = if append { AddSpecial::No } else { AddSpecial::Yes };
+            Ok(model.tokenizer()?.encode(text()?, Special::Parse, add))
+        };
         // SAFETY: as above.
-        let (settings, append) = unsafe { settings(options)? };
-        let add = if append { AddSpecial::No } else { AddSpecial::Yes };
-        let prompt = state.idle()?.model().tokenizer()?.encode(prompt, Special::Parse, add);
-        begin(&shared, &mut state, &prompt, &settings, append)
+        unsafe { begin(&shared, &mut state, options, tokens) }
     })
 }
 
@@ -191,16 +205,17 @@ pub unsafe extern "C" fn akunu_generate_begin_chat(
     guard(|| {
         let shared = shared(sequence)?;
         let mut state = shared.lock()?;
-        // SAFETY: the caller's promise, see `arguments`.
-        let (mut settings, append) = unsafe { settings(options)? };
-        if append {
-            return Err(Failure::usage("a conversation is given whole: options.append makes no sense"));
-        }
-        let model = state.idle()?.model().clone();
+        let tokens = |model: &Model, settings: &mut Settings, append: bool| {
+            if append {
+                return Err(Failure::usage("a conversation is given whole: options.append makes no sense"));
+            }
+            settings.shown_tokens = thought_marks(model)?;
+            // SAFETY: the caller's promise, see `arguments`.
+            let (prompt, _) = unsafe { conversation(model, messages, message_count)? };
+            Ok(prompt)
+        };
         // SAFETY: as above.
-        let (prompt, _) = unsafe { conversation(&model, messages, message_count)? };
-        settings.shown_tokens = thought_marks(&model)?;
-        begin(&shared, &mut state, &prompt, &settings, append)
+        unsafe { begin(&shared, &mut state, options, tokens) }
     })
 }
 
@@ -254,9 +269,9 @@ pub unsafe extern "C" fn akunu_generate(
         let shared = shared(sequence)?;
         let mut state = shared.lock()?;
         // SAFETY: the caller's promise, see `arguments`.
-        let (prompt, (settings, append)) =
-            unsafe { (elements(prompt, count, "prompt")?, settings(options)?) };
-        begin(&shared, &mut state, prompt, &settings, append)?;
+        let tokens = || unsafe { elements(prompt, count, "prompt") };
+        // SAFETY: as above.
+        unsafe { begin(&shared, &mut state, options, |_, _, _| Ok(tokens()?.to_vec()))? };
         let mut listening = true;
         while let Some(piece) = state.next()? {
             if let (Some(callback), true) = (callback, listening) {

@@ -6,7 +6,7 @@ use akunu::{Channel, Message};
 use pyo3::prelude::*;
 
 use crate::errors::usage;
-use crate::generation::{Event, Guarded, Listener, Statistics, Stream};
+use crate::generation::{Event, Listener, Pieces, Stream};
 
 /// A conversation with a model. What was said before stays in the cache and is not read again.
 ///
@@ -39,7 +39,7 @@ impl Chat {
 #[pymethods]
 impl Chat {
     /// Says something and gives the answer as it is generated. Whatever was generated becomes part of the conversation.
-    fn ask(&self, py: Python<'_>, text: String) -> PyResult<Answer> {
+    fn ask(&self, py: Python<'_>, text: String) -> PyResult<PyClassInitializer<Answer>> {
         self.with(|_| ())?;
         let chat = Arc::clone(&self.0);
         let work = move |listener: &Listener| {
@@ -53,7 +53,7 @@ impl Chat {
             drop(chat);
             listener.send(end);
         };
-        Ok(Answer(Guarded::new(Stream::begin(py, work)?)))
+        Ok(Pieces::give(Stream::begin(py, work)?, Answer))
     }
 
     /// The conversation so far: dictionaries with "role" and "content".
@@ -95,54 +95,14 @@ fn answer(chat: &mut akunu::Chat, text: &str, listener: &Listener) -> akunu::Res
 }
 
 /// An answer as it is generated: an iterator of pieces, also for `async for`. Thoughts are kept apart.
-#[pyclass(frozen, module = "akunu")]
-pub(crate) struct Answer(Guarded);
+#[pyclass(frozen, extends = Pieces, module = "akunu")]
+pub(crate) struct Answer;
 
 #[pymethods]
 impl Answer {
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.0.with(|stream| stream.next(py))?
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("akunu._aio")?.call_method1("pieces", (slf,))
-    }
-
-    /// Generates to the end and gives the whole answer.
-    fn read(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(|stream| stream.read(py))?
-    }
-
-    /// Ends the answer, from any thread. What was generated stays.
-    fn stop(&self) {
-        self.0.stop.stop();
-    }
-
-    /// The answer so far.
-    #[getter]
-    fn text(&self) -> PyResult<String> {
-        self.0.with(|stream| stream.text.clone())
-    }
-
     /// What the model thought so far.
     #[getter]
-    fn thoughts(&self) -> PyResult<String> {
-        self.0.with(|stream| stream.thoughts.clone())
-    }
-
-    /// Why it ended: "stop" (the model is done), "stop_string", "length" or "cancelled"; None while it goes on.
-    #[getter]
-    fn finish_reason(&self) -> PyResult<Option<&'static str>> {
-        self.0.with(|stream| stream.finish_reason())
-    }
-
-    /// What it took; None while it goes on.
-    #[getter]
-    fn statistics(&self) -> PyResult<Option<Statistics>> {
-        self.0.with(|stream| stream.statistics())
+    fn thoughts(slf: PyRef<'_, Self>) -> PyResult<String> {
+        slf.as_super().with(|stream| stream.thoughts.clone())
     }
 }

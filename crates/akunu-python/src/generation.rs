@@ -5,6 +5,7 @@ use std::sync::{Mutex, TryLockError};
 use std::thread::JoinHandle;
 
 use akunu::{FinishReason, StopHandle};
+use pyo3::PyClass;
 use pyo3::prelude::*;
 
 use crate::errors::{raise, usage};
@@ -124,28 +125,6 @@ impl Drop for Stream {
     }
 }
 
-/// A stream that one thread at a time reads and every thread may stop.
-pub(crate) struct Guarded {
-    stream: Mutex<Stream>,
-    pub(crate) stop: StopHandle,
-}
-
-impl Guarded {
-    pub(crate) fn new(stream: Stream) -> Guarded {
-        let stop = stream.stop.clone();
-        Guarded { stream: Mutex::new(stream), stop }
-    }
-
-    /// The stream, unless another thread has it. Waiting for it would mean waiting with the interpreter's lock in hand.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Stream) -> T) -> PyResult<T> {
-        match self.stream.try_lock() {
-            Ok(mut stream) => Ok(work(&mut stream)),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(work(&mut poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => Err(usage("another thread is reading this generation")),
-        }
-    }
-}
-
 fn broken() -> PyErr {
     usage("a mistake in akunu: the generation fell silent (see stderr)")
 }
@@ -206,6 +185,76 @@ impl Statistics {
     }
 }
 
+/// A stream that one thread at a time reads and every thread may stop: what `Generation` and `Answer` have in common.
+#[pyclass(frozen, subclass, name = "_Pieces", module = "akunu._akunu")]
+pub(crate) struct Pieces {
+    stream: Mutex<Stream>,
+    stop: StopHandle,
+}
+
+impl Pieces {
+    /// An object of a class over this one, for the stream.
+    pub(crate) fn give<T>(stream: Stream, own: T) -> PyClassInitializer<T>
+    where
+        T: PyClass<BaseType = Pieces>,
+    {
+        let stop = stream.stop.clone();
+        PyClassInitializer::from(Pieces { stream: Mutex::new(stream), stop }).add_subclass(own)
+    }
+
+    /// The stream, unless another thread has it. Waiting for it would mean waiting with the interpreter's lock in hand.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Stream) -> T) -> PyResult<T> {
+        match self.stream.try_lock() {
+            Ok(mut stream) => Ok(work(&mut stream)),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(work(&mut poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => Err(usage("another thread is reading this generation")),
+        }
+    }
+}
+
+#[pymethods]
+impl Pieces {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with(|stream| stream.next(py))?
+    }
+
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("akunu._aio")?.call_method1("pieces", (slf,))
+    }
+
+    /// Generates to the end and gives the whole text.
+    fn read(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(|stream| stream.read(py))?
+    }
+
+    /// Ends the generation, from any thread. What was generated stays.
+    fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// The text so far.
+    #[getter]
+    fn text(&self) -> PyResult<String> {
+        self.with(|stream| stream.text.clone())
+    }
+
+    /// Why it ended: "stop" (the model is done), "stop_string", "length" or "cancelled"; None while it goes on.
+    #[getter]
+    fn finish_reason(&self) -> PyResult<Option<&'static str>> {
+        self.with(|stream| stream.finish_reason())
+    }
+
+    /// What it took; None while it goes on.
+    #[getter]
+    fn statistics(&self) -> PyResult<Option<Statistics>> {
+        self.with(|stream| stream.statistics())
+    }
+}
+
 /// Text as it is generated: an iterator of pieces, also for `async for`.
 ///
 /// >>> generation = model.generate("Once upon a time", max_tokens=4)
@@ -215,54 +264,14 @@ impl Statistics {
 /// ('length', 4)
 ///
 /// Letting go of it ends the generation.
-#[pyclass(frozen, module = "akunu")]
-pub(crate) struct Generation(pub(crate) Guarded);
+#[pyclass(frozen, extends = Pieces, module = "akunu")]
+pub(crate) struct Generation;
 
 #[pymethods]
 impl Generation {
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.0.with(|stream| stream.next(py))?
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("akunu._aio")?.call_method1("pieces", (slf,))
-    }
-
-    /// Generates to the end and gives the whole text.
-    fn read(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(|stream| stream.read(py))?
-    }
-
-    /// Ends the generation, from any thread. What was generated stays.
-    fn stop(&self) {
-        self.0.stop.stop();
-    }
-
-    /// The text so far.
-    #[getter]
-    fn text(&self) -> PyResult<String> {
-        self.0.with(|stream| stream.text.clone())
-    }
-
     /// The tokens so far.
     #[getter]
-    fn tokens(&self) -> PyResult<Vec<u32>> {
-        self.0.with(|stream| stream.tokens.clone())
-    }
-
-    /// Why it ended: "stop" (the model is done), "stop_string", "length" or "cancelled"; None while it goes on.
-    #[getter]
-    fn finish_reason(&self) -> PyResult<Option<&'static str>> {
-        self.0.with(|stream| stream.finish_reason())
-    }
-
-    /// What it took; None while it goes on.
-    #[getter]
-    fn statistics(&self) -> PyResult<Option<Statistics>> {
-        self.0.with(|stream| stream.statistics())
+    fn tokens(slf: PyRef<'_, Self>) -> PyResult<Vec<u32>> {
+        slf.as_super().with(|stream| stream.tokens.clone())
     }
 }

@@ -26,7 +26,7 @@ mod _akunu {
     #[pymodule_export]
     use crate::embed::Embedder;
     #[pymodule_export]
-    use crate::generation::{Generation, Statistics};
+    use crate::generation::{Generation, Pieces, Statistics};
     #[pymodule_export]
     use crate::model::{Model, pull};
     #[pymodule_export]

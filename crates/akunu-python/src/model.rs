@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 use crate::chat::Chat;
 use crate::embed::Embedder;
 use crate::errors::{OrRaise, usage};
-use crate::generation::{Event, Generation, Guarded, Listener, Stream};
+use crate::generation::{Event, Generation, Listener, Pieces, Stream};
 use crate::settings::settings;
 use crate::waiting;
 
@@ -159,7 +159,7 @@ impl Model {
         py: Python<'_>,
         prompt: &Bound<'_, PyAny>,
         settings: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Generation> {
+    ) -> PyResult<PyClassInitializer<Generation>> {
         let prompt = self.prompt(prompt)?;
         let settings = self::settings(settings, Settings::default())?;
         let model = self.model.clone();
@@ -193,7 +193,7 @@ impl Model {
             drop(generation);
             listener.send(end);
         };
-        Ok(Generation(Guarded::new(Stream::begin(py, work)?)))
+        Ok(Pieces::give(Stream::begin(py, work)?, Generation))
     }
 
     /// Continues many texts at once, as many together as the model has sequences. Settings are those of `generate`.

@@ -1,7 +1,9 @@
-/* Speech, with a real model:
+/* Speech:
  *
+ *     speech MODEL                any model of speech, with sound made here
  *     speech MODEL RECORDING      Whisper tiny, and Kennedy's sentence about your country */
 #include <akunu.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,26 +33,43 @@ static bool hear(void *user, const akunu_segment *segment) {
     return heard->go_on;
 }
 
-int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: speech MODEL RECORDING\n");
-        return 2;
+/* What holds for every model. */
+static void make_sounds(akunu_transcriber *transcriber) {
+    static float tone[16000], silence[16000];
+    for (size_t i = 0; i < 16000; i++) {
+        tone[i] = 0.3F * sinf(0.17F * (float)i);
     }
-    akunu_transcriber *transcriber = NULL;
-    akunu_transcriber_options load = {.size = sizeof load, .beams = 1};
-    OK(akunu_transcriber_load(argv[1], &load, &transcriber));
-    bool multilingual = false;
-    OK(akunu_transcriber_multilingual(transcriber, &multilingual));
-    CHECK(multilingual);
-
     size_t length = 0;
+    char text[4096];
     CHECK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_TEXT, NULL, 0, &length) == AKUNU_USAGE);
     akunu_transcribe_options options = {.size = sizeof options, .beams = 1};
     akunu_transcribe_statistics statistics = {.size = sizeof statistics};
-    struct heard heard = {transcriber, argv[2], 0, true};
-    OK(akunu_transcribe(transcriber, argv[2], &options, hear, &heard, &statistics));
+    OK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, &statistics));
+    CHECK(statistics.audio_seconds > 0.9 && statistics.audio_seconds < 1.1);
+    for (unsigned format = AKUNU_FORMAT_TEXT; format <= AKUNU_FORMAT_JSON; format++) {
+        OK(akunu_transcriber_text(transcriber, format, text, sizeof text, &length));
+        CHECK(strlen(text) == length);
+    }
+    CHECK(akunu_transcriber_text(transcriber, 77, text, sizeof text, &length) == AKUNU_USAGE);
+    OK(akunu_transcribe_pcm(transcriber, silence, 16000, &options, NULL, NULL, NULL));
+    CHECK(akunu_transcribe_pcm(transcriber, NULL, 16000, &options, NULL, NULL, NULL) == AKUNU_USAGE);
+    CHECK(akunu_transcribe(transcriber, "no/such/file.wav", &options, NULL, NULL, NULL) == AKUNU_NOT_FOUND);
+    options.language = "Klingon";
+    CHECK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, NULL) == AKUNU_USAGE);
+}
+
+/* What Whisper tiny hears. */
+static void hear_kennedy(akunu_transcriber *transcriber, const char *recording) {
+    bool multilingual = false;
+    OK(akunu_transcriber_multilingual(transcriber, &multilingual));
+    CHECK(multilingual);
+    akunu_transcribe_options options = {.size = sizeof options, .beams = 1};
+    akunu_transcribe_statistics statistics = {.size = sizeof statistics};
+    struct heard heard = {transcriber, recording, 0, true};
+    OK(akunu_transcribe(transcriber, recording, &options, hear, &heard, &statistics));
     CHECK(heard.segments > 0 && strcmp(statistics.language, "en") == 0 && statistics.audio_seconds > 10);
 
+    size_t length = 0;
     CHECK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_TEXT, NULL, 0, &length) == AKUNU_SHORT_BUFFER);
     char *text = malloc(length + 1);
     OK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_TEXT, text, length + 1, &length));
@@ -59,17 +78,24 @@ int main(int argc, char **argv) {
     char subtitles[2048];
     OK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_SRT, subtitles, sizeof subtitles, &length));
     CHECK(strstr(subtitles, "-->") != NULL);
-    CHECK(akunu_transcriber_text(transcriber, 77, subtitles, sizeof subtitles, &length) == AKUNU_USAGE);
 
     heard.go_on = false;
-    akunu_status stopped = akunu_transcribe(transcriber, argv[2], &options, hear, &heard, NULL);
+    akunu_status stopped = akunu_transcribe(transcriber, recording, &options, hear, &heard, NULL);
     CHECK(stopped == AKUNU_STOPPED || stopped == AKUNU_OK);
-    CHECK(akunu_transcribe(transcriber, "no/such/file.wav", &options, NULL, NULL, NULL) == AKUNU_NOT_FOUND);
-    float silence[16000] = {0};
-    OK(akunu_transcribe_pcm(transcriber, silence, 16000, &options, NULL, NULL, &statistics));
-    CHECK(statistics.audio_seconds > 0.9 && statistics.audio_seconds < 1.1);
-    options.language = "Klingon";
-    CHECK(akunu_transcribe(transcriber, argv[2], &options, NULL, NULL, NULL) == AKUNU_USAGE);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: speech MODEL [RECORDING]\n");
+        return 2;
+    }
+    akunu_transcriber *transcriber = NULL;
+    akunu_transcriber_options load = {.size = sizeof load, .beams = 1, .threads = argc == 2};
+    OK(akunu_transcriber_load(argv[1], &load, &transcriber));
+    make_sounds(transcriber);
+    if (argc == 3) {
+        hear_kennedy(transcriber, argv[2]);
+    }
     OK(akunu_transcriber_free(transcriber));
     CHECK(akunu_transcriber_stop(transcriber) == AKUNU_BAD_HANDLE);
     puts("speech in C: ok");

@@ -113,7 +113,7 @@ fn what_cannot_be_kept_to_is_refused_with_its_place() {
             "JSON Schema, #/properties/a/uniqueItems: the keyword is not supported",
         ),
         (json!({"grammar": "root ::= \"a\" b"}), "GBNF grammar, line 1, column 14: there is no rule \"b\""),
-        (json!({"guided_regex": "("}), "regular expression: "),
+        (json!({"guided_regex": "("}), "regular expression, line 1, column 1: unclosed group"),
     ] {
         let reply = server.post("/v1/chat/completions", &chat(&more));
         assert_eq!(reply.status, 400, "{more}");

@@ -26,7 +26,7 @@ mod tests {
         let place = |pattern: &str| mistake(pattern).unwrap();
         assert_eq!(place("a(b"), ("line 1, column 2".to_owned(), "unclosed group".to_owned()));
         assert_eq!(place("a\n[b").0, "line 2, column 1");
-        let nested = "(".repeat(1000);
+        let nested = "(".repeat(1000) + &")".repeat(1000);
         assert!(place(&nested).1.contains("nest"), "{}", place(&nested).1);
         assert_eq!(place(&"a".repeat(MOST_REGEX_BYTES + 1)).0, "");
     }

@@ -39,7 +39,7 @@ impl Chat {
 #[pymethods]
 impl Chat {
     /// Says something and gives the answer as it is generated. Whatever was generated becomes part of the conversation.
-    fn ask(&self, py: Python<'_>, text: String) -> PyResult<PyClassInitializer<Answer>> {
+    fn ask(&self, py: Python<'_>, text: String) -> PyResult<Py<Answer>> {
         self.with(|_| ())?;
         let chat = Arc::clone(&self.0);
         let work = move |listener: &Listener| {
@@ -53,7 +53,7 @@ impl Chat {
             drop(chat);
             listener.send(end);
         };
-        Ok(Pieces::give(Stream::begin(py, work)?, Answer))
+        Pieces::give(py, Stream::begin(py, work)?, Answer)
     }
 
     /// The conversation so far: dictionaries with "role" and "content".

@@ -194,12 +194,13 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// An object of a class over this one, for the stream.
-    pub(crate) fn give<T>(stream: Stream, own: T) -> PyClassInitializer<T>
+    pub(crate) fn give<T>(py: Python<'_>, stream: Stream, own: T) -> PyResult<Py<T>>
     where
         T: PyClass<BaseType = Pieces>,
     {
         let stop = stream.stop.clone();
-        PyClassInitializer::from(Pieces { stream: Mutex::new(stream), stop }).add_subclass(own)
+        let pieces = PyClassInitializer::from(Pieces { stream: Mutex::new(stream), stop });
+        Py::new(py, pieces.add_subclass(own))
     }
 
     /// The stream, unless another thread has it. Waiting for it would mean waiting with the interpreter's lock in hand.

@@ -159,7 +159,7 @@ impl Model {
         py: Python<'_>,
         prompt: &Bound<'_, PyAny>,
         settings: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Generation>> {
+    ) -> PyResult<Py<Generation>> {
         let prompt = self.prompt(prompt)?;
         let settings = self::settings(settings, Settings::default())?;
         let model = self.model.clone();
@@ -193,7 +193,7 @@ impl Model {
             drop(generation);
             listener.send(end);
         };
-        Ok(Pieces::give(Stream::begin(py, work)?, Generation))
+        Pieces::give(py, Stream::begin(py, work)?, Generation)
     }
 
     /// Continues many texts at once, as many together as the model has sequences. Settings are those of `generate`.

@@ -96,6 +96,7 @@ fn responses_and_ollama_have_formats_too() {
         "text": {"format": {"type": "json_schema", "name": "city", "schema": schema()}}});
     let response = server.post("/v1/responses", &ask).json();
     is_city(response["output"][0]["content"][0]["text"].as_str().unwrap());
+    assert_eq!(response["text"]["format"], ask["text"]["format"]);
     let options = json!({"temperature": 1, "num_predict": 120, "seed": 2});
     let ask = json!({"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "stream": false,
         "format": schema(), "options": options});

@@ -27,6 +27,7 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
     let mut messages: Vec<Message> = instructions.iter().map(Message::system).collect();
     messages.extend(input(fields)?);
     let max_tokens: Option<usize> = fields.take("max_output_tokens")?;
+    let format = fields.get("text").and_then(|text| text.get("format")).cloned();
     let mut settings = Settings {
         sampling: sampling(fields, &served)?,
         max_tokens,
@@ -43,6 +44,7 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
     fields.refuse("background", &[json!(false)], "is not available")?;
     let echoed = json!({
         "instructions": instructions,
+        "text": {"format": format.unwrap_or_else(|| json!({"type": "text"}))},
         "max_output_tokens": max_tokens,
         "temperature": settings.sampling.temperature,
         "top_p": settings.sampling.top_p,
@@ -257,7 +259,6 @@ impl Reply {
             "previous_response_id": null,
             "reasoning": {"effort": null, "summary": null},
             "store": false,
-            "text": {"format": {"type": "text"}},
             "truncation": "disabled",
             "usage": null,
             "metadata": {},

@@ -95,8 +95,9 @@ impl Worker {
         self.each(Running::fork);
         let mut rows = self.model.batch();
         let decoding = self.running.iter().flat_map(|running| &running.choices).filter(|c| c.is_decoding());
+        let flowing = decoding.count();
         // Beyond one token for each text.
-        let mut more = rows.saturating_sub(decoding.count()).min(self.pace.chunk());
+        let mut more = rows.saturating_sub(flowing).min(self.pace.chunk(1, flowing));
         let mut unread = Vec::new();
         for (r, running) in self.running.iter_mut().enumerate() {
             for c in 0..running.choices.len() {
@@ -115,7 +116,7 @@ impl Worker {
             }
         }
         let decoding = rows < self.model.batch();
-        let mut budget = if decoding { rows.min(self.pace.chunk()) } else { rows };
+        let mut budget = if decoding { rows.min(self.pace.chunk(unread.len(), flowing)) } else { rows };
         // Whoever needs less than a share leaves the rest to the others.
         unread.sort_by_key(|(left, ..)| *left);
         let mut sharing = unread.len();

@@ -102,7 +102,7 @@ pub(crate) struct Answer;
 impl Answer {
     /// What the model thought so far.
     #[getter]
-    fn thoughts(slf: PyRef<'_, Self>) -> PyResult<String> {
-        slf.as_super().with(|stream| stream.thoughts.clone())
+    fn thoughts(slf: &Bound<'_, Self>) -> PyResult<String> {
+        slf.as_super().get().with(|stream| stream.thoughts.clone())
     }
 }

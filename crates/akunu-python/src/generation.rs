@@ -272,7 +272,7 @@ pub(crate) struct Generation;
 impl Generation {
     /// The tokens so far.
     #[getter]
-    fn tokens(slf: PyRef<'_, Self>) -> PyResult<Vec<u32>> {
-        slf.as_super().with(|stream| stream.tokens.clone())
+    fn tokens(slf: &Bound<'_, Self>) -> PyResult<Vec<u32>> {
+        slf.as_super().get().with(|stream| stream.tokens.clone())
     }
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Speed beside llama.cpp: a table and a drawing of `akunu bench --peer`.
 
-measure: runs the tests of some models and adds them to a JSON file, so that a long measurement can be done in pieces.
+measure: runs the tests of some models, adds them to a JSON file, so that a long measurement can be done in pieces, and
+prints the table of all that is in it.
     compare.py measure results.json --akunu akunu --peer llama-bench -p 512 -n 128 model.gguf ...
-table: prints the results as a Markdown table.
+table: prints the results as a Markdown table, a line for each model, with the geometric means of the ratios below.
     compare.py table results.json
 draw: draws the ratios as an SVG.
     compare.py draw results.json performance.svg
@@ -11,6 +12,7 @@ draw: draws the ratios as an SVG.
 
 import argparse
 import json
+import math
 import subprocess
 from html import escape
 from pathlib import Path
@@ -27,6 +29,7 @@ def measure(args):
             test["name"] = Path(model).stem
             results = [old for old in results if key(old) != key(test)] + [test]
         path.write_text(json.dumps(results, indent=1) + "\n")
+    table(args)
 
 
 def key(test):
@@ -39,11 +42,25 @@ def kind(test):
 
 
 def table(args):
-    print("| model | test | akunu | peer | ratio | of neighbouring runs |\n|---|---|---:|---:|---:|---|")
-    for test in json.loads(Path(args.results).read_text()):
-        speeds = f"{test['median_ts']:.4g} | {test['peer_median_ts']:.4g} | {test['ratio']:.2f}"
-        spread = f"{test['ratio_min']:.2f} to {test['ratio_max']:.2f}"
-        print(f"| {test['name']} | {kind(test)} | {speeds} | {spread} |")
+    tests = json.loads(Path(args.results).read_text())
+    kinds = list(dict.fromkeys(kind(test) for test in tests))
+    head = "".join(f" {what}: akunu | peer | ratio | of neighbouring runs |" for what in kinds)
+    print(f"| model |{head}\n|---|" + "---:|---:|---:|---|" * len(kinds))
+    for name in dict.fromkeys((test["name"], test["n_threads"]) for test in tests):
+        found = {kind(test): test for test in tests if (test["name"], test["n_threads"]) == name}
+        print(f"| {name[0]} |" + "".join(cells(found.get(what)) for what in kinds))
+    for what in kinds:
+        ratios = {test["name"]: test["ratio"] for test in tests if kind(test) == what}
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        least = min(ratios, key=ratios.get)
+        print(f"\n{what}: geometric mean {mean:.2f} of {len(ratios)}, the least {ratios[least]:.2f} ({least})")
+
+
+def cells(test):
+    if test is None:
+        return " | | | |"
+    speeds = f" {test['median_ts']:.4g} | {test['peer_median_ts']:.4g} | {test['ratio']:.2f} |"
+    return f"{speeds} {test['ratio_min']:.2f} to {test['ratio_max']:.2f} |"
 
 
 def draw(args):

@@ -57,6 +57,25 @@ fn the_table_and_the_fields_are_llama_benchs() {
     assert_eq!(csv.lines().count(), 1 + 4);
 }
 
+#[test]
+fn tokens_of_sequences_that_run_together_are_all_counted() {
+    let cache = tempfile::tempdir().unwrap();
+    let model = tiny_model();
+    let arguments =
+        ["bench", &model, "-p", "0", "-n", "4", "-d", "2", "--sequences", "1,3", "-r", "2", "-t", "1"];
+    let json = run(cache.path(), &[&arguments[..], &["-o", "json"]].concat()).json();
+    for (test, sequences) in json.as_array().unwrap().iter().zip([1, 3]) {
+        assert_eq!(test["n_sequences"], sequences);
+        let (nanoseconds, rate) = (&test["samples_ns"][0], test["samples_ts"][0].as_f64().unwrap());
+        let tokens = rate * nanoseconds.as_f64().unwrap() / 1e9;
+        assert!((tokens - 4.0 * f64::from(sequences)).abs() < 1e-3, "{test}");
+    }
+    let table = run(cache.path(), &arguments).ok();
+    assert!(table.lines().last().unwrap().contains("tg4 x3 @ d2"), "{table}");
+    run(cache.path(), &["bench", &model, "--sequences", "2", "--peer", "x"]).failed(2);
+    run(cache.path(), &["bench", &model, "--sequences", "0"]).failed(2);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_peer_runs_the_same_tests_in_turn() {

@@ -281,6 +281,35 @@ impl Sequence {
         Ok(self.out.tokens[0])
     }
 
+    /// Feeds one token to each of several sequences of one model, all in one run, and gives the token chosen after each.
+    /// The model's weights are read once for all of them.
+    pub fn step_together(sequences: &mut [Sequence], tokens: &[u32]) -> Result<Vec<u32>> {
+        let Some(Sequence { model, stop, .. }) = sequences.first() else { return Ok(Vec::new()) };
+        let (model, stop) = (model.clone(), Arc::clone(stop));
+        let one_model = sequences.iter().all(|sequence| Arc::ptr_eq(&sequence.model.0, &model.0));
+        if !one_model || tokens.len() != sequences.len() {
+            return Err(Error::Usage {
+                problem: format!("{} tokens for {} sequences", tokens.len(), sequences.len()),
+                hint: "give one token for each sequence, and sequences of one model".to_owned(),
+            });
+        }
+        sequences[0].check_outputs(tokens.len())?;
+        let feed = |(sequence, token)| Feed {
+            sequence,
+            tokens: std::slice::from_ref(token),
+            phase: Phase::Decode,
+            wanted: Wanted::Last,
+            masks: Vec::new(),
+        };
+        let mut out = Outputs::default();
+        let mut feeds: Vec<Feed<'_>> = sequences.iter_mut().zip(tokens).map(feed).collect();
+        run(&model, &mut feeds, Work::Step, &stop, &mut out)?;
+        for sequence in sequences {
+            sequence.commit(1)?;
+        }
+        Ok(out.tokens)
+    }
+
     /// Feeds `token`, the token chosen after it, and so on, until `n` tokens are chosen, which are given. What was fed
     /// (`token` and all of those but the last) is not part of the sequence until [`commit`](Self::commit) says how much
     /// of it is.

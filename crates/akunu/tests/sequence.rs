@@ -131,6 +131,34 @@ fn forks_go_their_own_ways() {
 }
 
 #[test]
+fn sequences_that_run_together_choose_as_each_alone() {
+    for name in FAMILIES {
+        let model = load(name, &options());
+        let prompts = [100, 31, 64].map(|n| long_prompt(name, n));
+        let expected = prompts.clone().map(|prompt| steps(&model, &prompt, 20, &warm()));
+        let mut sequences = [(); 3].map(|()| model.sequence().unwrap());
+        let mut last = Vec::new();
+        for (sequence, prompt) in sequences.iter_mut().zip(&prompts) {
+            sequence.set_sampling(&warm()).unwrap();
+            last.push(sequence.prefill(prompt).unwrap());
+        }
+        let mut tokens = [0, 1, 2].map(|i| vec![last[i]]);
+        for _ in 1..20 {
+            last = Sequence::step_together(&mut sequences, &last).unwrap();
+            tokens.iter_mut().zip(&last).for_each(|(tokens, &token)| tokens.push(token));
+        }
+        assert_eq!(tokens, expected, "{name}");
+    }
+    let other = load("llama", &options()).sequence().unwrap();
+    let mut sequences = [load("llama", &options()).sequence().unwrap(), other];
+    for tokens in [&[1, 2][..], &[1]] {
+        let error = Sequence::step_together(&mut sequences, tokens).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+    }
+    assert_eq!(Sequence::step_together(&mut [], &[]).unwrap(), [0; 0]);
+}
+
+#[test]
 fn a_fork_of_a_fork_outlives_both() {
     let model = load("llama", &options());
     let prompt = prompt("llama");

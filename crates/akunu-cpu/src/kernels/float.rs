@@ -15,6 +15,12 @@ const MANY: usize = 8;
 /// How far ahead of their use weights are asked for, in bytes.
 const AHEAD: usize = 4 << 10;
 
+/// Panels that a single row goes over side by side: a core gets more from memory in several streams than in one.
+const BESIDE: usize = 4;
+
+/// [`AHEAD`] of each of these streams.
+const AHEAD_BESIDE: usize = 2 << 10;
+
 /// A stored float.
 pub(crate) trait Float {
     type Bits: Plain;
@@ -57,6 +63,10 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Product { matrix, count, .. } = *self.product;
+        if count == 1 && S::TOGETHER {
+            self.beside::<S>();
+            return;
+        }
         for panel in self.product.panels.clone() {
             let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
             let mut row = 0;
@@ -74,6 +84,54 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
 }
 
 impl<T: Float> FloatProduct<'_, T> {
+    /// All panels by the only row.
+    #[inline(always)]
+    fn beside<S: Simd>(&self) {
+        let mut panels = self.product.panels.clone();
+        while !panels.is_empty() {
+            panels.start += match panels.len() {
+                BESIDE.. => self.panels::<S, BESIDE>(panels.start),
+                2.. => self.panels::<S, 2>(panels.start),
+                _ => self.panels::<S, 1>(panels.start),
+            };
+        }
+    }
+
+    /// `P` panels by the only row, in the same order of sums as [`FloatProduct::block`]; returns `P`.
+    #[inline(always)]
+    fn panels<S: Simd, const P: usize>(&self, first: usize) -> usize {
+        let matrix = self.product.matrix;
+        let cols = matrix.cols;
+        let x = &self.x[..cols];
+        let weights: [&[[T::Bits; LANES]]; P] =
+            std::array::from_fn(|p| matrix.plane::<T::Bits>(first + p, 0, cols * LANES).as_chunks().0);
+        let vector = size_of::<[T::Bits; LANES]>();
+        let early = (AHEAD_BESIDE / vector).clamp(1, cols);
+        let (mut even, mut odd) = ([S::splat(0.0); P], [S::splat(0.0); P]);
+        let (pairs, last) = x.as_chunks::<2>();
+        for (i, &[x0, x1]) in pairs.iter().enumerate() {
+            // Past the end of a panel comes the beginning of the one that its stream goes on with.
+            let past = if 2 * i + early < cols { 0 } else { P * matrix.planes.end - cols * vector };
+            for p in 0..P {
+                let from = &weights[p][2 * i..2 * i + 2];
+                for line in (0..2 * vector).step_by(64) {
+                    S::prefetch(from.as_ptr().cast::<u8>().wrapping_add(early * vector + past + line));
+                }
+                even[p] = S::fma(T::load::<S>(&from[0]), S::splat(x0), even[p]);
+                odd[p] = S::fma(T::load::<S>(&from[1]), S::splat(x1), odd[p]);
+            }
+        }
+        for &x in last {
+            for p in 0..P {
+                even[p] = S::fma(T::load::<S>(&weights[p][cols - 1]), S::splat(x), even[p]);
+            }
+        }
+        for p in 0..P {
+            self.product.put::<S>(0, first + p, S::add(even[p], odd[p]));
+        }
+        P
+    }
+
     /// One panel by `M` rows; returns `M`.
     #[inline(always)]
     fn block<S: Simd, const M: usize>(

@@ -15,7 +15,13 @@ const MANY: usize = 8;
 
 /// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes
 /// of a stream.
-const AHEAD: usize = 4 << 10;
+pub(crate) const AHEAD: usize = 4 << 10;
+
+/// Panels that a single row goes over side by side: a core gets more from memory in several streams than in one.
+const BESIDE: usize = 4;
+
+/// [`AHEAD`] of each of these streams.
+const AHEAD_BESIDE: usize = 2 << 10;
 
 /// Bytes of activations that should stay in the second-level cache while panels pass over them.
 const CACHED: usize = 512 << 10;
@@ -138,7 +144,8 @@ pub(crate) trait ScaleView<'a> {
     const MIN: bool;
     /// Whether the scales and minima of a super-block have a scale of their own.
     const SUPER: bool;
-    fn view(matrix: &'a Matrix, panel: usize) -> Self;
+    /// Of one panel. Whoever reads a vector asks for the one `ahead` bytes further on.
+    fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self;
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F;
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F;
     /// What the scales and the minima of a super-block are to be multiplied by.
@@ -147,11 +154,11 @@ pub(crate) trait ScaleView<'a> {
     }
 }
 
-/// Reads a vector of a plane, and asks for the one that will be read later.
+/// Reads a vector of a plane, and asks for what lies `ahead` bytes further on.
 #[inline(always)]
-fn stream<S: Simd, T>(plane: &[T], at: usize) -> &T {
+fn stream<S: Simd, T>(plane: &[T], at: usize, ahead: usize) -> &T {
     let vector = &plane[at];
-    S::prefetch(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(AHEAD));
+    S::prefetch(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
     vector
 }
 
@@ -159,6 +166,7 @@ fn stream<S: Simd, T>(plane: &[T], at: usize) -> &T {
 pub(crate) struct HalfScales<'a, const MIN: bool> {
     scales: &'a [[u16; LANES]],
     mins: &'a [[u16; LANES]],
+    ahead: usize,
 }
 
 impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
@@ -166,18 +174,18 @@ impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
     const MIN: bool = MIN;
     const SUPER: bool = false;
     #[inline(always)]
-    fn view(matrix: &'a Matrix, panel: usize) -> Self {
+    fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
         let plane = |at| matrix.plane::<u16>(panel, at, matrix.cols / TILE * LANES).as_chunks().0;
         let scales = plane(matrix.planes.scales);
-        HalfScales { scales, mins: if MIN { plane(matrix.planes.mins) } else { scales } }
+        HalfScales { scales, mins: if MIN { plane(matrix.planes.mins) } else { scales }, ahead }
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(stream::<S, _>(self.scales, tile))
+        S::load_f16(stream::<S, _>(self.scales, tile, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(stream::<S, _>(self.mins, tile))
+        S::load_f16(stream::<S, _>(self.mins, tile, self.ahead))
     }
 }
 
@@ -187,6 +195,7 @@ pub(crate) struct SuperScales<'a, const HALVES: bool, const MIN: bool> {
     mins: &'a [[i8; LANES]],
     supers: &'a [[u16; LANES]],
     super_mins: &'a [[u16; LANES]],
+    ahead: usize,
 }
 
 impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, HALVES, MIN> {
@@ -194,7 +203,7 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
     const MIN: bool = MIN;
     const SUPER: bool = true;
     #[inline(always)]
-    fn view(matrix: &'a Matrix, panel: usize) -> Self {
+    fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
         let tiles = matrix.cols / TILE;
         let groups = if HALVES { 2 * tiles } else { tiles };
         let small = |at| matrix.plane::<i8>(panel, at, groups * LANES).as_chunks().0;
@@ -202,22 +211,23 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
         let (scales, supers) = (small(matrix.planes.scales), large(matrix.planes.supers));
         let (mins, super_mins) =
             if MIN { (small(matrix.planes.mins), large(matrix.planes.super_mins)) } else { (scales, supers) };
-        SuperScales { scales, mins, supers, super_mins }
+        SuperScales { scales, mins, supers, super_mins, ahead }
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream::<S, _>(self.scales, group))
+        S::load_i8(stream::<S, _>(self.scales, group, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream::<S, _>(self.mins, group))
+        S::load_i8(stream::<S, _>(self.mins, group, self.ahead))
     }
     #[inline(always)]
     fn outer<S: Simd>(&self, super_block: usize) -> [S::F; 2] {
-        let scale = S::load_f16(stream::<S, _>(self.supers, super_block));
-        let min = if MIN { S::load_f16(stream::<S, _>(self.super_mins, super_block)) } else { scale };
+        let scale = S::load_f16(stream::<S, _>(self.supers, super_block, self.ahead));
+        let min =
+            if MIN { S::load_f16(stream::<S, _>(self.super_mins, super_block, self.ahead)) } else { scale };
         [scale, min]
     }
 }
@@ -226,6 +236,7 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
 pub(crate) struct FloatScales<'a, const HALVES: bool, const MIN: bool> {
     scales: &'a [[f32; LANES]],
     mins: &'a [[f32; LANES]],
+    ahead: usize,
 }
 
 impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, HALVES, MIN> {
@@ -233,20 +244,20 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, 
     const MIN: bool = MIN;
     const SUPER: bool = false;
     #[inline(always)]
-    fn view(matrix: &'a Matrix, panel: usize) -> Self {
+    fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
         let tiles = matrix.cols / TILE;
         let groups = if HALVES { 2 * tiles } else { tiles };
         let plane = |at| matrix.plane::<f32>(panel, at, groups * LANES).as_chunks().0;
         let scales = plane(matrix.planes.scales);
-        FloatScales { scales, mins: if MIN { plane(matrix.planes.mins) } else { scales } }
+        FloatScales { scales, mins: if MIN { plane(matrix.planes.mins) } else { scales }, ahead }
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream::<S, _>(self.scales, if HALVES { 2 * tile + half } else { tile }))
+        S::load(stream::<S, _>(self.scales, if HALVES { 2 * tile + half } else { tile }, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream::<S, _>(self.mins, if HALVES { 2 * tile + half } else { tile }))
+        S::load(stream::<S, _>(self.mins, if HALVES { 2 * tile + half } else { tile }, self.ahead))
     }
 }
 
@@ -275,9 +286,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         let rows_cached = (CACHED / (tiles * size_of::<Group>())).next_multiple_of(MANY);
         for first in (0..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
+            if end - first == 1 && S::TOGETHER {
+                self.beside::<S>(first);
+                continue;
+            }
             for panel in self.product.panels.clone() {
                 let codes = matrix.plane::<u8>(panel, 0, tiles * U::BITS * 64).as_chunks().0;
-                let scales = Z::view(matrix, panel);
+                let scales = Z::view(matrix, panel, AHEAD);
                 let mut row = first;
                 while row < end {
                     row += match end - row {
@@ -294,6 +309,80 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
+    /// All panels by one row.
+    #[inline(always)]
+    fn beside<S: Simd>(&self, row: usize) {
+        let mut panels = self.product.panels.clone();
+        while !panels.is_empty() {
+            panels.start += match panels.len() {
+                BESIDE.. => self.panels::<S, BESIDE>(panels.start, row),
+                2.. => self.panels::<S, 2>(panels.start, row),
+                _ => self.panels::<S, 1>(panels.start, row),
+            };
+        }
+    }
+
+    /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.
+    #[inline(always)]
+    fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
+        let matrix = self.product.matrix;
+        let tiles = matrix.cols / TILE;
+        // The panels that are next in line begin so many bytes after these.
+        let next = P * matrix.planes.end;
+        let streams = Streams {
+            x: &self.x[row * tiles..(row + 1) * tiles],
+            codes: std::array::from_fn(|p| {
+                matrix.plane::<u8>(first + p, 0, tiles * U::BITS * 64).as_chunks().0
+            }),
+            scales: std::array::from_fn(|p| Z::view(matrix, first + p, next)),
+            early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
+            past: next - tiles * U::BITS * 64,
+        };
+        let mut sums = [S::splat(0.0); P];
+        if Z::SUPER {
+            for block in 0..tiles / TILES_PER_SUPER {
+                let (mut parts, mut mins) = ([S::splat(0.0); P], [S::splat(0.0); P]);
+                for tile in TILES_PER_SUPER * block..TILES_PER_SUPER * (block + 1) {
+                    self.scaled_beside::<S, P>(&streams, tile, &mut parts);
+                    minima_beside::<S, Z, P>(&streams, tile, &mut mins);
+                }
+                for p in 0..P {
+                    let [scale, min] = streams.scales[p].outer::<S>(block);
+                    sums[p] = S::fma(parts[p], scale, sums[p]);
+                    if Z::MIN {
+                        sums[p] = S::fma(mins[p], min, sums[p]);
+                    }
+                }
+            }
+        } else {
+            for tile in 0..tiles {
+                self.scaled_beside::<S, P>(&streams, tile, &mut sums);
+                minima_beside::<S, Z, P>(&streams, tile, &mut sums);
+            }
+        }
+        for (p, sum) in sums.into_iter().enumerate() {
+            self.product.put::<S>(row, first + p, sum);
+        }
+        P
+    }
+
+    /// [`IntProduct::scaled`] of one tile of each panel.
+    #[inline(always)]
+    fn scaled_beside<S: Simd, const P: usize>(
+        &self,
+        streams: &Streams<'_, Z, P>,
+        tile: usize,
+        sums: &mut [S::F; P],
+    ) {
+        let past = if tile + streams.early < streams.x.len() { 0 } else { streams.past };
+        let ahead = streams.early * U::BITS * 64 + past;
+        for p in 0..P {
+            let vectors = &streams.codes[p][tile * U::BITS..(tile + 1) * U::BITS];
+            let sum = std::array::from_mut(&mut sums[p]);
+            self.scaled::<S, 1>(vectors, &streams.scales[p], streams.x, tile, ahead, sum);
+        }
+    }
+
     /// One panel by `M` rows; returns `M`.
     #[inline(always)]
     fn block<S: Simd, const M: usize>(
@@ -311,7 +400,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let (mut parts, mut mins) = ([S::splat(0.0); M], [S::splat(0.0); M]);
                 for (tile, vectors) in codes.chunks_exact(U::BITS).enumerate() {
                     let tile = TILES_PER_SUPER * i + tile;
-                    self.scaled::<S, M>(vectors, scales, x, tile, &mut parts);
+                    self.scaled::<S, M>(vectors, scales, x, tile, AHEAD, &mut parts);
                     add_minima::<S, Z, M>(scales, x, tile, &mut mins);
                 }
                 let [scale, min] = scales.outer::<S>(i);
@@ -324,7 +413,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             }
         } else {
             for (tile, vectors) in codes.chunks_exact(U::BITS).enumerate() {
-                self.scaled::<S, M>(vectors, scales, x, tile, &mut sums);
+                self.scaled::<S, M>(vectors, scales, x, tile, AHEAD, &mut sums);
                 add_minima::<S, Z, M>(scales, x, tile, &mut sums);
             }
         }
@@ -334,7 +423,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         M
     }
 
-    /// Adds `scale · Σ (code - zero) · x` of one tile to the sums of `M` rows.
+    /// Adds `scale · Σ (code - zero) · x` of one tile to the sums of `M` rows, and asks for codes `ahead` bytes further on.
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn scaled<S: Simd, const M: usize>(
         &self,
@@ -342,10 +432,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         scales: &Z,
         x: &[Group],
         tile: usize,
+        ahead: usize,
         sums: &mut [S::F; M],
     ) {
         for vector in vectors {
-            S::prefetch(vector.as_ptr().wrapping_add(AHEAD));
+            S::prefetch(vector.as_ptr().wrapping_add(ahead));
         }
         let codes = U::unpack::<S>(vectors);
         if Z::HALVES {
@@ -370,6 +461,30 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
             }
         }
+    }
+}
+
+/// Panels that one row goes over side by side.
+struct Streams<'a, Z, const P: usize> {
+    /// The row.
+    x: &'a [Group],
+    codes: [&'a [[u8; 64]]; P],
+    scales: [Z; P],
+    /// How many tiles before their use codes are asked for.
+    early: usize,
+    /// Bytes from the end of a panel's codes to those of the panel that its stream goes on with.
+    past: usize,
+}
+
+/// [`add_minima`] of one tile of each panel.
+#[inline(always)]
+fn minima_beside<'a, S: Simd, Z: ScaleView<'a>, const P: usize>(
+    streams: &Streams<'_, Z, P>,
+    tile: usize,
+    sums: &mut [S::F; P],
+) {
+    for p in 0..P {
+        add_minima::<S, Z, 1>(&streams.scales[p], streams.x, tile, std::array::from_mut(&mut sums[p]));
     }
 }
 

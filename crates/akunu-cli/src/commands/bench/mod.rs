@@ -32,6 +32,7 @@ Examples:
   akunu bench a.gguf b.gguf -p 128,512 -n 0  prompts alone, of two lengths
   akunu bench model.gguf -d 2048 -o json     behind 2048 tokens of context
   akunu bench model.gguf --peer llama-bench  beside llama.cpp, run by run in turn
+  akunu bench model.gguf -p 0 --sequences 1,8  several generated together, tokens of all counted
   akunu bench model.gguf --prompts -n 64     real prompts: how long a user waits";
 
 const COLUMNS: [Column; 7] = [
@@ -78,6 +79,17 @@ pub struct Arguments {
     /// Tokens in the context before
     #[arg(short = 'd', value_name = "N", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
+
+    /// Sequences to generate together, a token of each in every run; the tokens of all are counted
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1",
+        value_parser = positive(),
+        conflicts_with_all = ["peer", "prompts"]
+    )]
+    sequences: Vec<u32>,
 
     /// Times each test is run, after a warm-up that does not count
     #[arg(short = 'r', value_name = "N", default_value_t = 5, value_parser = positive())]
@@ -130,6 +142,8 @@ struct Test {
     n_prompt: usize,
     n_gen: usize,
     n_depth: usize,
+    /// Sequences that were generated together.
+    n_sequences: usize,
     avg_ns: u64,
     stddev_ns: u64,
     avg_ts: f64,
@@ -188,11 +202,13 @@ fn table<T: Serialize>(
 
 impl Arguments {
     fn plans(&self) -> Vec<Plan> {
-        let prompts = self.prompt.iter().map(|&prompt| (prompt, 0));
-        let generations = self.generate.iter().map(|&generate| (0, generate));
-        let tests = prompts.chain(generations).filter(|test| *test != (0, 0));
-        let behind =
-            |(prompt, generate)| self.depth.iter().map(move |&depth| Plan { prompt, generate, depth });
+        let prompts = self.prompt.iter().map(|&prompt| (prompt, 0, 1));
+        let sequences = |&generate| self.sequences.iter().map(move |&n| (0, generate, n as usize));
+        let tests = prompts.chain(self.generate.iter().flat_map(sequences));
+        let tests = tests.filter(|&(prompt, generate, _)| prompt + generate > 0);
+        let behind = |(prompt, generate, sequences)| {
+            self.depth.iter().map(move |&depth| Plan { prompt, generate, depth, sequences })
+        };
         tests.flat_map(behind).collect()
     }
 
@@ -204,6 +220,8 @@ impl Arguments {
             backend: self.backend.clone(),
             threads: Some(self.threads()),
             context,
+            sequences: self.most_sequences(),
+            outputs: self.most_sequences().max(Options::default().outputs),
             ..Options::default()
         };
         Ok((Model::from_file(&file, &options)?, summary))
@@ -237,20 +255,22 @@ impl Arguments {
 
     fn measure(&self, path: &Path, done: &mut dyn FnMut(Test) -> Result<()>) -> Result<()> {
         let plans = self.plans();
-        let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1);
+        // A run has room for as many rows as there are positions.
+        let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1).max(self.most_sequences());
         let spinner = Spinner::new(&format!("loading {}", path.display()));
         let (model, summary) = self.load(path, Some(context))?;
         let peer = self.peer.clone().map(|binary| Peer { binary });
-        let mut sequence = model.sequence()?;
+        let sequences = (0..self.most_sequences()).map(|_| model.sequence());
+        let mut sequences = sequences.collect::<akunu::Result<Vec<_>>>()?;
         for plan in plans {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for repetition in 1..=self.repetitions {
                 spinner.set(&format!("{} {repetition}/{}", plan.name(), self.repetitions));
                 // The peer warms up before each of its runs, and what it left in the caches is not ours.
                 if repetition == 1 || peer.is_some() {
-                    plan.warm_up().time(&mut sequence)?;
+                    plan.warm_up().time(&mut sequences)?;
                 }
-                ours.push(plan.time(&mut sequence)?);
+                ours.push(plan.time(&mut sequences)?);
                 if let Some(peer) = &peer {
                     theirs.push(peer.run(path, self.threads(), plan)?);
                 }
@@ -262,6 +282,10 @@ impl Arguments {
         }
         spinner.clear();
         Ok(())
+    }
+
+    fn most_sequences(&self) -> usize {
+        self.sequences.iter().copied().max().map_or(1, |n| n as usize)
     }
 
     fn threads(&self) -> usize {
@@ -292,6 +316,7 @@ impl Arguments {
             n_prompt: plan.prompt,
             n_gen: plan.generate,
             n_depth: plan.depth,
+            n_sequences: plan.sequences,
             avg_ns: mean(&nanoseconds) as u64,
             stddev_ns: deviation(&nanoseconds) as u64,
             avg_ts: mean(&samples_ts),
@@ -313,7 +338,12 @@ fn model_type(model: &Model, summary: &Summary) -> String {
 impl Test {
     /// What stands in the table's line.
     fn cells(&self) -> Vec<String> {
-        let plan = Plan { prompt: self.n_prompt, generate: self.n_gen, depth: self.n_depth };
+        let plan = Plan {
+            prompt: self.n_prompt,
+            generate: self.n_gen,
+            depth: self.n_depth,
+            sequences: self.n_sequences,
+        };
         let size = format!("{:.2} MiB", self.model_size as f64 / f64::from(1 << 20));
         let Some(compared) = &self.compared else {
             return vec![
@@ -354,6 +384,7 @@ mod tests {
             prompt: vec![512, 0],
             generate: vec![128],
             depth: vec![0, 64],
+            sequences: vec![1, 8],
             repetitions: 1,
             backend: "auto".to_owned(),
             threads: None,
@@ -362,6 +393,6 @@ mod tests {
             output: Form::Md,
         };
         let names: Vec<String> = arguments.plans().into_iter().map(Plan::name).collect();
-        assert_eq!(names, ["pp512", "pp512 @ d64", "tg128", "tg128 @ d64"]);
+        assert_eq!(names, ["pp512", "pp512 @ d64", "tg128", "tg128 @ d64", "tg128 x8", "tg128 x8 @ d64"]);
     }
 }

@@ -13,6 +13,8 @@ pub struct Plan {
     pub prompt: usize,
     pub generate: usize,
     pub depth: usize,
+    /// Sequences that are generated together, each so many tokens.
+    pub sequences: usize,
 }
 
 impl Plan {
@@ -20,44 +22,62 @@ impl Plan {
     pub fn name(self) -> String {
         let test =
             if self.prompt > 0 { format!("pp{}", self.prompt) } else { format!("tg{}", self.generate) };
+        let test = if self.sequences > 1 { format!("{test} x{}", self.sequences) } else { test };
         if self.depth > 0 { format!("{test} @ d{}", self.depth) } else { test }
     }
 
     /// Tokens whose time is taken.
     pub fn tokens(self) -> usize {
-        self.prompt + self.generate
+        self.prompt + self.sequences * self.generate
     }
 
-    /// Tokens the cache must hold.
+    /// Tokens the cache must hold of each sequence.
     pub fn context(self) -> usize {
-        self.depth + self.tokens()
+        self.depth + self.prompt + self.generate
     }
 
     /// What llama-bench runs before it takes the time: the prompt, or one token.
     pub fn warm_up(self) -> Plan {
-        Plan { prompt: self.prompt, generate: self.generate.min(1), depth: 0 }
+        Plan { generate: self.generate.min(1), depth: 0, ..self }
     }
 
-    /// How long the test takes, its depth not counted.
-    pub fn time(self, sequence: &mut Sequence) -> Result<Duration> {
-        let tokens = arbitrary_tokens(self.depth + self.prompt.max(1), sequence.model().vocabulary());
+    /// How long the test takes, its depth not counted. There are at least as many sequences as the plan has.
+    pub fn time(self, sequences: &mut [Sequence]) -> Result<Duration> {
+        let sequences = &mut sequences[..self.sequences];
+        let vocabulary = sequences[0].model().vocabulary();
+        let tokens = arbitrary_tokens(self.depth + self.prompt.max(1), vocabulary);
         let (before, prompt) = tokens.split_at(self.depth);
-        sequence.reset();
-        sequence.feed(before)?;
+        for sequence in &mut *sequences {
+            sequence.reset();
+            sequence.feed(before)?;
+        }
         let begin = Instant::now();
         if self.prompt > 0 {
-            sequence.prefill(prompt)?;
+            sequences[0].prefill(prompt)?;
         }
-        let (mut token, mut left) = (prompt[0], self.generate);
-        while left > 0 {
-            let chosen = sequence.chain(token, left.min(CHAIN))?;
-            token = chosen[chosen.len() - 1];
-            let n = chosen.len();
-            sequence.commit(n)?;
-            left -= n;
+        match sequences {
+            [sequence] => chain(sequence, prompt[0], self.generate)?,
+            _ => {
+                let mut tokens = arbitrary_tokens(self.sequences, vocabulary);
+                for _ in 0..self.generate {
+                    tokens = Sequence::step_together(sequences, &tokens)?;
+                }
+            }
         }
         Ok(begin.elapsed())
     }
+}
+
+/// Generates so many tokens.
+fn chain(sequence: &mut Sequence, mut token: u32, mut left: usize) -> Result<()> {
+    while left > 0 {
+        let chosen = sequence.chain(token, left.min(CHAIN))?;
+        token = chosen[chosen.len() - 1];
+        let n = chosen.len();
+        sequence.commit(n)?;
+        left -= n;
+    }
+    Ok(())
 }
 
 /// Tokens without a pattern, the same each time: the constants are Knuth's.

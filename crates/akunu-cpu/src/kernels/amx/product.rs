@@ -22,9 +22,9 @@ use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
 /// Panels whose tiles are made at a time.
-const PANELS: usize = 8;
+const PANELS: usize = 16;
 
-/// Tiles of a stretch of columns. Tiles of all panels (512 KiB) stay in the second-level cache while rows pass, with the sums
+/// Tiles of a stretch of columns. Tiles of all panels (1 MiB) stay in the second-level cache while rows pass, with the sums
 /// of all rows; the longer a stretch, the rarer sums go to memory and back.
 const STEPS: usize = 32;
 

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use crate::kernels::float::Float;
-use crate::kernels::int::{ScaleView, Unpack};
+use crate::kernels::int::{AHEAD, ScaleView, Unpack};
 use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
@@ -47,7 +47,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Weights<'a> for Ints<'a, U, Z> {
     fn view(matrix: &'a Matrix, panel: usize) -> Self {
         let Form::Int { zero, .. } = matrix.form else { unreachable!("chosen by form") };
         let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
-        Ints { codes, scales: Z::view(matrix, panel), zero: zero as f32, kind: PhantomData }
+        Ints { codes, scales: Z::view(matrix, panel, AHEAD), zero: zero as f32, kind: PhantomData }
     }
 
     #[inline]

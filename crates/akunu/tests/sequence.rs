@@ -153,9 +153,9 @@ fn sequences_that_run_together_choose_as_each_alone() {
     let mut sequences = [load("llama", &options()).sequence().unwrap(), other];
     for tokens in [&[1, 2][..], &[1]] {
         let error = Sequence::step_together(&mut sequences, tokens).unwrap_err();
-        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.kind() == Kind::Usage, "{error}");
     }
-    assert_eq!(Sequence::step_together(&mut [], &[]).unwrap(), [0; 0]);
+    assert!(Sequence::step_together(&mut [], &[]).unwrap().is_empty());
 }
 
 #[test]

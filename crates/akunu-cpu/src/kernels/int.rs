@@ -376,9 +376,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     ) {
         let past = if tile + streams.early < streams.x.len() { 0 } else { streams.past };
         let ahead = streams.early * U::BITS * 64 + past;
-        for p in 0..P {
+        for (p, sum) in sums.iter_mut().enumerate() {
             let vectors = &streams.codes[p][tile * U::BITS..(tile + 1) * U::BITS];
-            let sum = std::array::from_mut(&mut sums[p]);
+            let sum = std::array::from_mut(sum);
             self.scaled::<S, 1>(vectors, &streams.scales[p], streams.x, tile, ahead, sum);
         }
     }
@@ -424,7 +424,6 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     }
 
     /// Adds `scale · Σ (code - zero) · x` of one tile to the sums of `M` rows, and asks for codes `ahead` bytes further on.
-    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn scaled<S: Simd, const M: usize>(
         &self,
@@ -483,8 +482,8 @@ fn minima_beside<'a, S: Simd, Z: ScaleView<'a>, const P: usize>(
     tile: usize,
     sums: &mut [S::F; P],
 ) {
-    for p in 0..P {
-        add_minima::<S, Z, 1>(&streams.scales[p], streams.x, tile, std::array::from_mut(&mut sums[p]));
+    for (p, sum) in sums.iter_mut().enumerate() {
+        add_minima::<S, Z, 1>(&streams.scales[p], streams.x, tile, std::array::from_mut(sum));
     }
 }
 

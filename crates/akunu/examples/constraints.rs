@@ -229,7 +229,6 @@ fn rate(model: &Model, constraint: &Constraint, tokens: usize, seed: u64, when: 
                 _ => {}
             }
             logits.copy_from_slice(sequence.logits(&[token], Phase::Decode)?);
-            sequence.commit(1)?;
             if matches!(when, When::Beside) && i > 0 {
                 mask = told.recv().expect("the helper answers")?;
             }

@@ -70,7 +70,8 @@ pub enum Chunk {
     /// So many tokens.
     Tokens(usize),
     /// As many as are read in this time, or in the time the step takes without them if that is longer: texts that flow
-    /// pause for no more than that. How long tokens take is measured all the time.
+    /// pause for no more than that, or four times that where more wait to begin than flow. How many fit is learned all the
+    /// time.
     Time(Duration),
 }
 

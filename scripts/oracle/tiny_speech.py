@@ -9,6 +9,7 @@ For each case OUT/NAME gets
     tokenizer.json                                            of single letters and what transcripts begin with
     model.gguf                                                a twin with OpenAI's tensor names
     model.bin                                                 a twin in whisper.cpp's format, matrices in F16
+    model.pt                                                  a twin as OpenAI publishes models, all in F16
     mel.bin                                                   F32 little-endian [frames][mels]
     tokens.json                                               a text
     states.bin                                                F32 [states][width], the encoder's last states
@@ -158,6 +159,23 @@ def write_ggml(folder: Path, config: WhisperConfig) -> None:
             file.write(struct.pack(f"<{len(dims)}i", *dims) + name.encode() + values.tobytes())
 
 
+def write_torch(folder: Path, config: WhisperConfig) -> None:
+    sizes = dict(
+        n_mels=config.num_mel_bins,
+        n_vocab=config.vocab_size,
+        n_audio_ctx=config.max_source_positions,
+        n_audio_state=config.d_model,
+        n_audio_head=config.encoder_attention_heads,
+        n_audio_layer=config.encoder_layers,
+        n_text_ctx=config.max_target_positions,
+        n_text_state=config.d_model,
+        n_text_head=config.decoder_attention_heads,
+        n_text_layer=config.decoder_layers,
+    )
+    tensors = {name: torch.from_numpy(tensor).half() for name, tensor in openai_tensors(folder).items()}
+    torch.save({"dims": sizes, "model_state_dict": tensors}, folder / "model.pt")
+
+
 def write_tokenizer(folder: Path) -> None:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     assert len(letters) == LETTERS
@@ -188,6 +206,7 @@ def main() -> None:
         model.save_pretrained(folder)
         write_gguf(folder, shape)
         write_ggml(folder, shape)
+        write_torch(folder, shape)
         write_tokenizer(folder)
         numbers = np.random.Generator(np.random.PCG64(44))
         mel = numbers.standard_normal((2 * shape.max_source_positions, shape.num_mel_bins)).astype(np.float32)

@@ -30,6 +30,16 @@ impl<'a> Cursor<'a> {
         self.bytes.len() - self.position
     }
 
+    /// The file, for errors.
+    pub(crate) fn path(&self) -> &'a Path {
+        self.path
+    }
+
+    /// The bytes that are left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.position..]
+    }
+
     /// An error about the field that begins at `offset`.
     pub(crate) fn malformed(&self, field: impl Display, offset: usize, problem: impl Into<String>) -> Error {
         Error::malformed(self.path, field, offset, problem)
@@ -62,6 +72,10 @@ impl<'a> Cursor<'a> {
                 Err(self.malformed(field, self.position, problem))
             }
         }
+    }
+
+    pub(crate) fn u16(&mut self, field: impl Display) -> Result<u16> {
+        self.array(field).map(u16::from_le_bytes)
     }
 
     pub(crate) fn u32(&mut self, field: impl Display) -> Result<u32> {

@@ -1,4 +1,4 @@
-//! Model files, read exactly and safely: GGUF, SafeTensors (Hugging Face and MLX) and Whisper's GGML container.
+//! Model files, read exactly and safely: GGUF, SafeTensors (Hugging Face and MLX), PyTorch's `.pt` and Whisper's GGML container.
 //!
 //! [`ModelFile`] opens any of them by what it is, not by what it is called, and gives its tensors as [`Tensor`]s: a
 //! name, a shape, and borrowed bytes with a [`DType`]. Nothing here knows about devices or the names of layers.
@@ -8,6 +8,7 @@
 //! | GGUF: [`Metadata`](gguf::Metadata) by key, shards, a [`Writer`](gguf::Writer) | [`gguf`] |
 //! | Directories of SafeTensors with their `config.json`, MLX's quantised ones too | [`checkpoint`], [`mlx`] |
 //! | whisper.cpp's container | [`whisper_ggml`] |
+//! | what `torch.save` writes, without executing it | [`torch`] |
 //! | every element type, its code, block length and block size | [`DType`] |
 //! | blocks to `f32` and back | [`quant`] |
 //!
@@ -55,6 +56,8 @@ mod model_file;
 pub mod quant;
 mod table;
 mod tensor;
+mod tensor_writer;
+pub mod torch;
 pub mod whisper_ggml;
 
 pub use dtype::{DType, SUPER_BLOCK, Support};

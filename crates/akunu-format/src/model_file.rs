@@ -6,12 +6,13 @@ use std::path::Path;
 
 use crate::checkpoint::Checkpoint;
 use crate::gguf::{self, Gguf};
+use crate::torch::{self, TorchCheckpoint};
 use crate::whisper_ggml::{self, WhisperGgml};
 use crate::{Error, Result, Tensor};
 
 /// What the error for anything else recommends.
 const EXPECTED: &str = "expected a GGUF file, a directory with config.json and *.safetensors, a .safetensors file, \
-                        or a Whisper model in whisper.cpp's format";
+                        or a Whisper model in whisper.cpp's format or OpenAI's";
 
 /// An open model of any format this crate reads.
 ///
@@ -26,6 +27,7 @@ const EXPECTED: &str = "expected a GGUF file, a directory with config.json and *
 ///     ModelFile::Gguf(gguf) => println!("{}", gguf.metadata().require::<&str>("general.architecture")?),
 ///     ModelFile::Checkpoint(checkpoint) => println!("{:?}", checkpoint.companion("tokenizer.json")),
 ///     ModelFile::WhisperGgml(whisper) => println!("{} mel bands", whisper.hparams().mels),
+///     ModelFile::Torch(checkpoint) => println!("{:?} mel bands", checkpoint.size("n_mels")),
 /// }
 /// # Ok::<(), akunu_format::Error>(())
 /// ```
@@ -37,6 +39,8 @@ pub enum ModelFile {
     Checkpoint(Checkpoint),
     /// Whisper in whisper.cpp's own container.
     WhisperGgml(WhisperGgml),
+    /// What `torch.save` wrote: OpenAI's Whisper models.
+    Torch(TorchCheckpoint),
 }
 
 impl ModelFile {
@@ -59,6 +63,9 @@ impl ModelFile {
         if whisper_ggml::has_magic(&start) {
             return WhisperGgml::open(path).map(Self::WhisperGgml);
         }
+        if start.starts_with(&torch::MAGIC) {
+            return TorchCheckpoint::open(path).map(Self::Torch);
+        }
         // SafeTensors has no magic: eight bytes of length, then a JSON object.
         let called_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
         if called_safetensors || start.get(8) == Some(&b'{') {
@@ -73,6 +80,7 @@ impl ModelFile {
             Self::Gguf(gguf) => gguf.path(),
             Self::Checkpoint(checkpoint) => checkpoint.path(),
             Self::WhisperGgml(whisper) => whisper.path(),
+            Self::Torch(checkpoint) => checkpoint.path(),
         }
     }
 
@@ -82,6 +90,7 @@ impl ModelFile {
             Self::Gguf(_) => "GGUF",
             Self::Checkpoint(_) => "SafeTensors",
             Self::WhisperGgml(_) => "Whisper GGML",
+            Self::Torch(_) => "PyTorch",
         }
     }
 
@@ -91,6 +100,7 @@ impl ModelFile {
             Self::Gguf(gguf) => Box::new(gguf.tensors()),
             Self::Checkpoint(checkpoint) => Box::new(checkpoint.tensors()),
             Self::WhisperGgml(whisper) => Box::new(whisper.tensors()),
+            Self::Torch(checkpoint) => Box::new(checkpoint.tensors()),
         }
     }
 
@@ -100,6 +110,7 @@ impl ModelFile {
             Self::Gguf(gguf) => gguf.get_tensor(name),
             Self::Checkpoint(checkpoint) => checkpoint.get_tensor(name),
             Self::WhisperGgml(whisper) => whisper.get_tensor(name),
+            Self::Torch(checkpoint) => checkpoint.get_tensor(name),
         }
     }
 
@@ -110,6 +121,7 @@ impl ModelFile {
             Self::Gguf(gguf) => gguf.release_tensor(name),
             Self::Checkpoint(checkpoint) => checkpoint.release_tensor(name),
             Self::WhisperGgml(whisper) => whisper.release_tensor(name),
+            Self::Torch(checkpoint) => checkpoint.release_tensor(name),
         }
     }
 
@@ -119,6 +131,7 @@ impl ModelFile {
             Self::Gguf(gguf) => gguf.tensor(name),
             Self::Checkpoint(checkpoint) => checkpoint.tensor(name),
             Self::WhisperGgml(whisper) => whisper.tensor(name),
+            Self::Torch(checkpoint) => checkpoint.tensor(name),
         }
     }
 }
@@ -127,8 +140,8 @@ impl ModelFile {
 fn describe(start: &[u8]) -> String {
     match start {
         [] => "an empty file".to_owned(),
-        [b'P', b'K', ..] => "a zip archive (a PyTorch checkpoint, perhaps)".to_owned(),
-        [0x80, ..] => "a pickle (a PyTorch checkpoint, perhaps)".to_owned(),
+        [b'P', b'K', ..] => "an empty zip archive".to_owned(),
+        [0x80, ..] => "a bare pickle (from PyTorch before 1.6, perhaps: load and save it again)".to_owned(),
         [b't', b'j', b'g', b'g', ..] | [b'f', b'm', b'g', b'g', ..] => {
             "llama.cpp's format from before GGUF".to_owned()
         }

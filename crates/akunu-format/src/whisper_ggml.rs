@@ -9,6 +9,8 @@
 //! tensors until the end: rank, name length, dtype, dims (innermost first), name, values
 //! ```
 
+mod writer;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +18,9 @@ use crate::cursor::Cursor;
 use crate::mapped::MappedFile;
 use crate::table::{self, Entry, Span, Stored, TensorTable};
 use crate::{DType, Error, Result, Tensor};
+
+pub use crate::tensor_writer::TensorWriter;
+pub use writer::Writer;
 
 /// "ggml" as a little-endian number.
 const MAGIC: [u8; 4] = *b"lmgg";

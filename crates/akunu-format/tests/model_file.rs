@@ -33,8 +33,8 @@ fn says_what_was_found_and_what_is_expected() {
     let directory = tempfile::tempdir().unwrap();
     for (bytes, found) in [
         (&b""[..], "an empty file"),
-        (b"PK\x03\x04rest", "a zip archive"),
-        (b"\x80\x02ctorch", "a pickle"),
+        (b"PK\x05\x06rest", "an empty zip archive"),
+        (b"\x80\x02ctorch", "a bare pickle"),
         (b"tjgg\x03\0\0\0", "llama.cpp's format from before GGUF"),
         (b"<!doctype html>", "a web page or an LFS pointer"),
         (b"version https://git-lfs", "a web page or an LFS pointer"),

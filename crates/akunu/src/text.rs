@@ -5,11 +5,16 @@ use std::path::Path;
 use akunu_format::ModelFile;
 use akunu_format::checkpoint::Checkpoint;
 use akunu_format::gguf::{Gguf, Value};
+use akunu_format::torch::TorchCheckpoint;
 use akunu_program::select::Sampling;
 use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
+use akunu_text::tokenizer::TokenizerError;
 
 use crate::{Error, Result, hub};
+
+/// Whisper's vocabularies from this size on hold the tokens for all languages.
+pub(crate) const MULTILINGUAL_VOCABULARY: usize = 51_865;
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -45,15 +50,30 @@ pub(crate) fn tokenizer(file: &ModelFile) -> Result<Option<Tokenizer>> {
             path.as_deref().and_then(Path::parent).map(Tokenizer::from_dir)
         }
         ModelFile::WhisperGgml(whisper) => Some(Tokenizer::from_whisper(whisper)),
+        ModelFile::Torch(checkpoint) => beside(checkpoint),
     };
     built.transpose().map_err(Error::tokenizer(file.path()))
+}
+
+/// OpenAI's models hold weights alone; their vocabularies come with its programs, or with other versions of the models.
+fn beside(checkpoint: &TorchCheckpoint) -> Option<Result<Tokenizer, TokenizerError>> {
+    let size = checkpoint.size("n_vocab").and_then(|size| usize::try_from(size).ok())?;
+    let name = if size < MULTILINGUAL_VOCABULARY { "gpt2.tiktoken" } else { "multilingual.tiktoken" };
+    let file = |name: &str| Some(checkpoint.path().with_file_name(name)).filter(|path| path.is_file());
+    match file(name) {
+        Some(path) => Some(Tokenizer::from_whisper_tiktoken(path, size)),
+        None => file("tokenizer.json").map(Tokenizer::from_file),
+    }
 }
 
 /// What is missing in a model that has weights alone.
 pub(crate) fn no_vocabulary(path: &Path) -> Error {
     Error::Missing {
         what: format!("{} has no vocabulary", path.display()),
-        hint: "a checkpoint needs its tokenizer.json, a GGUF file its tokenizer.ggml fields".to_owned(),
+        hint: "a checkpoint needs its tokenizer.json beside it, a GGUF file its tokenizer.ggml fields, and OpenAI's .pt the \
+               multilingual.tiktoken (for .en models gpt2.tiktoken) of the package openai-whisper, folder assets, or a \
+               tokenizer.json"
+            .to_owned(),
     }
 }
 
@@ -86,7 +106,7 @@ pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
                 Some(template) => Ok(ChatTemplates::from_json(template)?),
             }
         }
-        ModelFile::WhisperGgml(_) => Ok(ChatTemplates::default()),
+        ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => Ok(ChatTemplates::default()),
     }
 }
 
@@ -109,7 +129,7 @@ pub(crate) fn sampling(file: &ModelFile) -> Result<Option<Sampling>> {
     match file {
         ModelFile::Checkpoint(checkpoint) => checkpoint_sampling(checkpoint),
         ModelFile::Gguf(gguf) => Ok(gguf_sampling(gguf)?.or_else(|| hub::known_sampling(gguf.path()))),
-        ModelFile::WhisperGgml(_) => Ok(None),
+        ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => Ok(None),
     }
 }
 

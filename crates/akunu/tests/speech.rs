@@ -52,6 +52,23 @@ fn a_model_says_what_it_is() {
 }
 
 #[test]
+fn a_model_without_a_vocabulary_takes_the_one_beside_it_or_says_what_to_do() {
+    let from =
+        |path: &Path| SpeechModel::from_file(&ModelFile::open(path).unwrap(), &SpeechOptions::default());
+    let model = from(&fixture().join("model.pt")).unwrap();
+    assert_eq!(model.tokenizer().id_of("<|startoftranscript|>"), Some(257));
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("model.pt");
+    std::fs::copy(fixture().join("model.pt"), &alone).unwrap();
+    let error = from(&alone).map(drop).unwrap_err();
+    assert!(error.to_string().contains("model.pt has no vocabulary"), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("multilingual.tiktoken"), "{:?}", error.hint());
+    std::fs::write(folder.path().join("gpt2.tiktoken"), "IQ== 0\n").unwrap();
+    let error = from(&alone).map(drop).unwrap_err().to_string();
+    assert!(error.contains("a whisper vocabulary of 261 tokens is not supported"), "{error}");
+}
+
+#[test]
 fn prompts_and_steps_give_the_oracles_logits() {
     let (tokens, expected) = (tokens(), numbers("logits.bin"));
     let stop = StopFlag::default();

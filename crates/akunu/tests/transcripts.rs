@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use akunu::quantize::{Options, Recipe, quantize};
 use akunu::speech::{Event, Format, SpeechOptions, SpeechSettings, Transcriber, Transcription};
 use akunu::{Kind, StopHandle};
 use serde_json::Value;
@@ -102,6 +104,27 @@ fn a_speech_is_transcribed_token_for_token() {
         text.trim(),
         "And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country."
     );
+}
+
+#[test]
+fn quantised_models_hear_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, recipe) in [("model.gguf", Recipe::Q8_0), ("model.bin", Recipe::Q5_0)] {
+        let path = folder.path().join(name);
+        let options = Options::new(recipe);
+        quantize(data("models/whisper-tiny.bin"), &path, &options, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
+        let transcriber = Transcriber::load(&path, &SpeechOptions::default()).unwrap();
+        let sound = transcriber.open(data("audio/jfk.wav"), &StopHandle::default()).unwrap();
+        let heard =
+            transcriber.transcribe(&sound, &settings("greedy"), &StopHandle::default(), &mut |_| {}).unwrap();
+        let words = heard.text.to_lowercase().replace([',', '.'], "");
+        assert_eq!(
+            words.trim(),
+            "and so my fellow americans ask not what your country can do for you ask what you can do for your country",
+            "{name}"
+        );
+    }
 }
 
 #[test]

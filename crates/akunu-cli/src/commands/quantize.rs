@@ -23,9 +23,10 @@ const EXAMPLES: &str = "\
 Examples:
   akunu quantize model-f16.gguf model-q4.gguf Q4_K_M
   akunu quantize ./checkpoint model.gguf Q8_0             from a SafeTensors directory
+  akunu quantize whisper-tiny tiny-q5_0.bin Q5_0          a Whisper model, for whisper.cpp too
   akunu quantize smollm2 small.gguf Q4_0 --allow-requantize";
 
-/// Convert a model to GGUF with other dtypes
+/// Convert a model to GGUF with other dtypes; Whisper models to whisper.cpp's .bin as well
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES, after_long_help = long_help())]
 pub struct Arguments {
@@ -33,7 +34,7 @@ pub struct Arguments {
     #[arg(value_name = "IN")]
     first: String,
 
-    /// The GGUF file to write
+    /// The GGUF file to write; for a Whisper model also a .bin in whisper.cpp's format
     #[arg(value_name = "OUT")]
     second: String,
 

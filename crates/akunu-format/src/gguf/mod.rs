@@ -12,9 +12,10 @@ use crate::mapped::MappedFile;
 use crate::table::TensorTable;
 use crate::{Result, Tensor};
 
+pub use crate::tensor_writer::TensorWriter;
 pub use metadata::{FromValue, Metadata};
 pub use value::{Array, ArrayIter, Value, ValueType};
-pub use writer::{Encode, TensorWriter, Writer};
+pub use writer::{Encode, Writer};
 
 pub(crate) use header::MAGIC;
 

@@ -1,14 +1,12 @@
 //! Writing GGUF: declare everything, then stream the tensors.
 
 use std::collections::HashSet;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
+use std::path::Path;
 
 use super::header::{self, ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_RANK};
 use super::value::{Value, ValueType};
 use crate::cursor::Cursor;
+use crate::tensor_writer::{Part, TensorWriter};
 use crate::{DType, Error, Result, table};
 
 /// The version that is written.
@@ -182,100 +180,10 @@ impl Writer {
     /// [`TensorWriter::finish`] succeeds and is deleted otherwise: whatever happens, `path` is either what it was
     /// before or complete.
     pub fn create(self, path: impl AsRef<Path>) -> Result<TensorWriter> {
-        let path = path.as_ref().to_owned();
         let header = self.header()?;
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mut prefix = std::ffi::OsString::from(".");
-        prefix.push(path.file_name().unwrap_or_default());
-        let mut options = tempfile::Builder::new();
-        options.prefix(&prefix).suffix(".partial");
-        // What any new file gets; the process's mask takes away from it.
-        #[cfg(unix)]
-        options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let io = |source| Error::Io { path: path.clone(), source };
-        let mut file = BufWriter::new(options.tempfile_in(directory).map_err(io)?);
-        file.write_all(&header).map_err(io)?;
-        let mut writer = TensorWriter {
-            file,
-            path,
-            alignment: self.alignment as usize,
-            tensors: self.tensors,
-            next: 0,
-            written: 0,
-        };
-        writer.skip_complete()?;
-        Ok(writer)
-    }
-}
-
-/// Writes the bytes of the tensors a [`Writer`] declared, in that order.
-#[derive(Debug)]
-#[must_use = "the file only appears when `finish` is called"]
-pub struct TensorWriter {
-    file: BufWriter<NamedTempFile>,
-    path: PathBuf,
-    alignment: usize,
-    tensors: Vec<Declared>,
-    /// Which tensor is being written.
-    next: usize,
-    /// How many of its bytes are.
-    written: usize,
-}
-
-impl TensorWriter {
-    /// Appends bytes to the tensor called `name`: the first declared one that is not complete.
-    ///
-    /// A tensor may come in one piece or many.
-    pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let unwritable = |problem: String| Error::Unwritable { what: format!("tensor \"{name}\""), problem };
-        let Some(tensor) = self.tensors.get(self.next) else {
-            return Err(unwritable("all declared tensors are complete".to_owned()));
-        };
-        if tensor.name != name {
-            return Err(unwritable(format!("it is the turn of \"{}\"", tensor.name)));
-        }
-        let left = tensor.byte_len - self.written;
-        if bytes.len() > left {
-            return Err(unwritable(format!("{} bytes are given where {left} are left", bytes.len())));
-        }
-        self.file.write_all(bytes).map_err(|source| self.io(source))?;
-        self.written += bytes.len();
-        self.skip_complete()
-    }
-
-    /// Moves on to the first tensor that lacks bytes, padding each that does not.
-    fn skip_complete(&mut self) -> Result<()> {
-        while let Some(tensor) = self.tensors.get(self.next)
-            && tensor.byte_len == self.written
-        {
-            let padding = tensor.byte_len.next_multiple_of(self.alignment) - tensor.byte_len;
-            io::copy(&mut io::repeat(0).take(padding as u64), &mut self.file)
-                .map_err(|source| self.io(source))?;
-            self.next += 1;
-            self.written = 0;
-        }
-        Ok(())
-    }
-
-    /// Completes the file, waits until it is on disk, and gives it its name.
-    pub fn finish(self) -> Result<()> {
-        if let Some(tensor) = self.tensors.get(self.next) {
-            let problem = format!("only {} of {} bytes were written", self.written, tensor.byte_len);
-            return Err(Error::Unwritable { what: format!("tensor \"{}\"", tensor.name), problem });
-        }
-        let Self { file, path, .. } = self;
-        let io = |source| Error::Io { path: path.clone(), source };
-        let file = file.into_inner().map_err(|error| io(error.into_error()))?;
-        file.as_file().sync_all().map_err(io)?;
-        file.persist(&path).map_err(|error| io(error.error))?;
-        Ok(())
-    }
-
-    fn io(&self, source: io::Error) -> Error {
-        Error::Io { path: self.path.clone(), source }
+        let part = |tensor: Declared| Part { name: tensor.name, lead: Vec::new(), byte_len: tensor.byte_len };
+        let parts = self.tensors.into_iter().map(part).collect();
+        TensorWriter::create(path.as_ref(), &header, self.alignment as usize, parts)
     }
 }
 

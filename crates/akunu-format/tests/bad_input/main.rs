@@ -7,6 +7,7 @@
 mod allocator;
 mod checkpoint;
 mod gguf;
+mod torch;
 mod whisper_ggml;
 
 use std::path::{Path, PathBuf};

@@ -111,7 +111,7 @@ const WHISPER_LAYER: [(&str, &str); 13] = [
 ];
 
 /// Whisper's encoder and decoder in OpenAI's words, which whisper.cpp's files use as well.
-const WHISPER: [Wording; 2] = [
+static WHISPER: [Wording; 2] = [
     Wording {
         prefixes: &[""],
         globals: &[
@@ -216,6 +216,11 @@ impl Names {
             Ok([worded(encoder)?, worded(decoder)?])
         };
         both(&WHISPER_HF).or_else(|_: Error| both(&WHISPER))
+    }
+
+    /// OpenAI's own names of the encoder's and of the decoder's tensors in a model of speech.
+    pub fn openai() -> [Names; 2] {
+        WHISPER.each_ref().map(|wording| Names { checkpoint: Some((wording, "")), family: "whisper" })
     }
 
     fn worded(family: &'static str, wording: &'static Wording, tensors: &dyn TensorSource) -> Result<Names> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use akunu_format::torch::TorchCheckpoint;
 use akunu_format::{ModelFile, Tensor};
 
 use crate::program::{Activation, Mask, NormKind};
@@ -18,6 +19,8 @@ const EPSILON: f32 = 1e-5;
 
 /// Whisper has 1500 and 448; what hostile files claim would only cost memory.
 const MOST_POSITIONS: usize = 1 << 14;
+/// Larger than any size of a model.
+const MOST_OF_ANY: usize = 1 << 24;
 
 /// A model that writes down what is said.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +64,7 @@ impl SpeechArchitecture {
     pub fn is_in(file: &ModelFile) -> bool {
         match file {
             ModelFile::WhisperGgml(_) => true,
+            ModelFile::Torch(checkpoint) => checkpoint.size("n_audio_ctx").is_some(),
             ModelFile::Gguf(gguf) => {
                 matches!(gguf.metadata().get::<&str>("general.architecture"), Ok(Some(FAMILY)))
             }
@@ -75,7 +79,9 @@ impl SpeechArchitecture {
         if !SpeechArchitecture::is_in(file) {
             return Err(Error::Unsupported {
                 what: format!("{} as a model of speech", file.path().display()),
-                supported: "Whisper models: whisper.cpp's files, GGUF files, Hugging Face directories".into(),
+                supported:
+                    "Whisper models: whisper.cpp's files, OpenAI's .pt, GGUF files, Hugging Face directories"
+                        .into(),
             });
         }
         let sizes = Sizes::read(file)?;
@@ -121,6 +127,7 @@ impl Sizes {
                     decoder: side(facts.text_ctx, facts.text_state, facts.text_layers, facts.text_heads),
                 }
             }
+            ModelFile::Torch(checkpoint) => Sizes::from_torch(checkpoint)?,
             ModelFile::Gguf(gguf) => {
                 Sizes::from_facts(&Facts::Gguf { family: FAMILY, metadata: gguf.metadata() }, file)?
             }
@@ -149,6 +156,32 @@ impl Sizes {
             ));
         }
         Ok(sizes)
+    }
+
+    /// OpenAI's `dims`.
+    fn from_torch(checkpoint: &TorchCheckpoint) -> Result<Sizes> {
+        let size = |name: &str| {
+            let size = checkpoint.size(name).ok_or_else(|| Error::config(name, "it is missing".into()))?;
+            let sensible = usize::try_from(size).ok().filter(|size| *size <= MOST_OF_ANY);
+            sensible.ok_or_else(|| Error::config(name, format!("{size} is not a size a model can have")))
+        };
+        let side = |name: &str| {
+            let hidden = size(&format!("n_{name}_state"))?;
+            Ok::<_, Error>(Side {
+                context: size(&format!("n_{name}_ctx"))?,
+                hidden,
+                layers: size(&format!("n_{name}_layer"))?,
+                heads: size(&format!("n_{name}_head"))?,
+                inner: 4 * hidden,
+            })
+        };
+        Ok(Sizes {
+            vocabulary: size("n_vocab")?,
+            mels: size("n_mels")?,
+            hidden: size("n_text_state")?,
+            encoder: side("audio")?,
+            decoder: side("text")?,
+        })
     }
 
     fn from_facts(facts: &Facts<'_>, file: &ModelFile) -> Result<Sizes> {

@@ -18,7 +18,7 @@ use crate::ask::{logged, sse};
 use crate::error::{ApiError, Dialect};
 use crate::form::Form;
 use crate::log;
-use crate::resident::Listener;
+use crate::resident::{Listener, Turn};
 
 /// `POST /v1/audio/transcriptions`
 pub(crate) async fn transcribe(mut form: Form) -> Result<Response, ApiError> {
@@ -116,7 +116,8 @@ async fn answer(mut form: Form, asked: Asked, mut settings: SpeechSettings) -> R
         return Ok(streamed(work, model, &form));
     }
     let stop = StopOnDrop(StopHandle::default());
-    let transcription = work.run(stop.0.clone(), |_| {}).await?;
+    let turn = work.listener.turn().await?;
+    let transcription = work.run(turn, stop.0.clone(), |_| {}).await?;
     log::heard(form.app.config.log, &form.caller, &model, &transcription);
     Ok(logged(written(&transcription, asked.format)))
 }
@@ -130,14 +131,14 @@ struct Work {
 }
 
 impl Work {
-    /// Waits for the model, then listens. What it says is passed on segment by segment.
+    /// Listens, in one's turn. What it says is passed on segment by segment.
     async fn run(
         self,
+        turn: Turn,
         stop: StopHandle,
         mut on: impl FnMut(&str) + Send + 'static,
     ) -> Result<Transcription, ApiError> {
         let Work { listener, settings, name, sound } = self;
-        let turn = listener.turn().await?;
         let own = Arc::clone(&listener);
         let work = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -217,7 +218,16 @@ fn streamed(work: Work, model: String, form: &Form) -> Response {
             // Nobody may be left to listen.
             let _ = deltas.send(event(&json!({"type": "transcript.text.delta", "delta": delta})));
         };
-        let last = match work.run(handle, on).await {
+        let turn = tokio::select! {
+            turn = work.listener.turn() => turn,
+            // A client that leaves gives up its place.
+            () = send.closed() => return,
+        };
+        let heard = match turn {
+            Ok(turn) => work.run(turn, handle, on).await,
+            Err(error) => Err(error),
+        };
+        let last = match heard {
             Ok(transcription) => {
                 log::heard(app.config.log, &caller, &model, &transcription);
                 let text = transcription.text.trim();

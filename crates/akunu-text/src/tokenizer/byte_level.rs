@@ -47,6 +47,15 @@ pub(crate) fn decode(text: &[u8], bytes: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Bytes as byte-level vocabularies spell them, such as `Ġthe` for a space and "the".
+pub fn spell_bytes(bytes: &[u8]) -> String {
+    let character = |&byte: &u8| {
+        let at = BYTES.iter().position(|&known| known == i16::from(byte)).unwrap_or_default();
+        char::from_u32(at as u32).unwrap_or_default()
+    };
+    bytes.iter().map(character).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +73,7 @@ mod tests {
         let mut bytes = Vec::new();
         assert!(decode("ĠHi!ĊłŃġ".as_bytes(), &mut bytes));
         assert_eq!(bytes, b" Hi!\n\xa0\xad\x7f");
+        assert_eq!(spell_bytes(&bytes), "ĠHi!ĊłŃġ");
         assert!(!decode(b"a\xc4", &mut bytes));
         assert!(!decode(b"a b", &mut bytes));
         assert!(!decode("▁".as_bytes(), &mut bytes));

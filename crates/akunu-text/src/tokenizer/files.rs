@@ -45,7 +45,7 @@ impl Tokenizer {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|source| TokenizerError::Io { path: path.display().to_string(), source })
 }
 

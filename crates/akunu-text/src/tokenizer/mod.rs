@@ -78,6 +78,7 @@ use special::Roles;
 use vocab::{NONE, PieceIndex, Pieces};
 use wordpiece::WordPiece;
 
+pub use byte_level::spell_bytes;
 pub use error::TokenizerError;
 pub use vocab::{TokenId, TokenKind};
 

@@ -118,7 +118,7 @@ impl Tokenizer {
 }
 
 /// Replaces `bytes` with what `text` stands for; false when it is not base 64.
-fn decode_base64(text: &[u8], bytes: &mut Vec<u8>) -> bool {
+pub(super) fn decode_base64(text: &[u8], bytes: &mut Vec<u8>) -> bool {
     bytes.clear();
     let padding = text.iter().rev().take_while(|&&c| c == b'=').count();
     let (mut bits, mut count) = (0u32, 0);

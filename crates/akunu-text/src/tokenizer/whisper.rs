@@ -1,12 +1,15 @@
 //! Whisper's vocabulary: GPT-2's scheme, then special tokens whose number tells the version of the model.
 
+use std::path::Path;
+
 use akunu_format::whisper_ggml::WhisperGgml;
 
 use super::Tokenizer;
 use super::error::{Result, TokenizerError};
-use super::families;
 use super::ranked::Ranked;
 use super::special::Roles;
+use super::tekken::decode_base64;
+use super::{families, files};
 
 /// The languages in the order of their tokens. Models before the third version lack the last.
 const LANGUAGES: [&str; 100] = [
@@ -45,6 +48,45 @@ impl Tokenizer {
         let size = model.hparams().vocab_size as usize;
         from_pieces(model.tokens(), size)
     }
+
+    /// The tokenizer of a Whisper model with `size` tokens whose pieces are in one of OpenAI's files: `multilingual.tiktoken`,
+    /// or `gpt2.tiktoken` for those that know English only.
+    pub fn from_whisper_tiktoken(path: impl AsRef<Path>, size: usize) -> Result<Self> {
+        let path = path.as_ref();
+        let within = |error| match error {
+            TokenizerError::Invalid { field, problem } => {
+                TokenizerError::Invalid { field: format!("{}: {field}", path.display()), problem }
+            }
+            other => other,
+        };
+        let pieces = tiktoken_pieces(&files::read(path)?).map_err(within)?;
+        from_pieces(pieces.iter().map(Vec::as_slice), size).map_err(within)
+    }
+}
+
+/// The pieces of a tiktoken file, one a line: base 64, a space, the rank.
+fn tiktoken_pieces(text: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut pieces = Vec::new();
+    for (i, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            continue;
+        }
+        let invalid = |problem: &str| TokenizerError::invalid(format!("line {}", i + 1), problem);
+        let space = line.iter().rposition(|&byte| byte == b' ');
+        let (code, rank) = line.split_at(space.ok_or_else(|| invalid("has no rank"))?);
+        let rank = std::str::from_utf8(rank).ok().and_then(|rank| rank.trim().parse::<usize>().ok());
+        if rank != Some(pieces.len()) {
+            return Err(invalid("is not the next rank"));
+        }
+        let mut bytes = Vec::new();
+        // OpenAI's own file has a piece without bytes, written so.
+        if code != b"=" && !decode_base64(code, &mut bytes) {
+            return Err(invalid("is not base 64"));
+        }
+        pieces.push(bytes);
+    }
+    Ok(pieces)
 }
 
 /// The tokenizer for a model with `size` tokens, of which the file spells out the pieces of text.
@@ -118,6 +160,21 @@ mod tests {
         assert_eq!(ids, [50259, 50365, 32, 97]);
         assert_eq!(tokenizer.decode(&ids), b" a");
         assert_eq!(tokenizer.eog_ids(), [50257]);
+    }
+
+    #[test]
+    fn files_of_tiktoken_are_lines_of_ranks() {
+        assert_eq!(tiktoken_pieces(b"IQ== 0\nIGk= 1\n= 2\n").unwrap(), [&b"!"[..], b" i", b""]);
+        let error = |text: &[u8]| tiktoken_pieces(text).unwrap_err().to_string();
+        assert_eq!(error(b"IQ== 0\nIQ== 2\n"), "line 2: is not the next rank");
+        assert_eq!(error(b"IQ=="), "line 1: has no rank");
+        assert_eq!(error(b"<!doctype html> 0"), "line 1: is not base 64");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("multilingual.tiktoken");
+        std::fs::write(&path, "IQ== 0\n").unwrap();
+        let error = Tokenizer::from_whisper_tiktoken(&path, 51865).unwrap_err().to_string();
+        let expected = format!("{}: whisper vocabulary: spells out 1 of 50257 pieces", path.display());
+        assert_eq!(error, expected);
     }
 
     #[test]

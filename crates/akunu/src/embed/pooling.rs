@@ -124,7 +124,7 @@ pub(super) fn advice(file: &ModelFile) -> Result<Advice> {
             }
             Ok(Advice { pooling, context: context.filter(|&n| n > 0) })
         }
-        ModelFile::WhisperGgml(_) => Ok(Advice::default()),
+        ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => Ok(Advice::default()),
     }
 }
 

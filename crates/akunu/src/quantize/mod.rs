@@ -1,4 +1,5 @@
-//! Converting whole models, GGUF files and Hugging Face directories, to GGUF with other dtypes.
+//! Converting whole models to GGUF with other dtypes: GGUF files, Hugging Face directories, and Whisper models of every format, which
+//! may also go to whisper.cpp's container.
 //!
 //! A [`Recipe`] decides which tensor becomes which dtype, the same as llama.cpp's quantiser would choose. Tensors are
 //! read, converted and written one after the other in pieces, by several threads, so that memory holds a few pieces and
@@ -41,6 +42,7 @@ mod plan;
 mod recipe;
 mod rules;
 mod source;
+mod whisper;
 
 use std::fs;
 use std::num::NonZero;
@@ -48,8 +50,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use akunu_format::gguf::{Gguf, Metadata, Writer};
+use akunu_format::gguf::{Gguf, Metadata, TensorWriter, Writer};
+use akunu_format::whisper_ggml;
 use akunu_format::{DType, ModelFile, Support};
+use akunu_program::arch::SpeechArchitecture;
 
 use self::plan::Facts;
 pub use self::plan::Planned;
@@ -116,11 +120,11 @@ pub struct Report {
 /// What a conversion would make of every tensor, in the order of the new file: tensors of no layer first, then layer by
 /// layer, by name within.
 pub fn plan(file: &ModelFile, recipe: Recipe) -> Result<Vec<Planned>> {
-    let mut input = Input::read(file)?;
-    Ok(plan::plan(recipe, &input.facts, &mut input.sources))
+    Input::read(file, None)?.planned(recipe)
 }
 
-/// Converts the model at `input` by a recipe and writes it to `output` as one GGUF file.
+/// Converts the model at `input` by a recipe and writes it to `output` as one GGUF file. A Whisper model goes to whisper.cpp's
+/// container if the name of `output` ends in `.bin`.
 ///
 /// A GGUF file keeps its metadata, save for what states the dtypes; a Hugging Face directory's settings, vocabulary and
 /// chat template become metadata. `watch` hears how it goes, a few times a second at least, and may stop it; then, as
@@ -133,26 +137,30 @@ pub fn quantize(
 ) -> Result<Report> {
     let output = output.as_ref();
     let file = ModelFile::open(input)?;
-    let mut input = Input::read(&file)?;
+    let is_speech = SpeechArchitecture::is_in(&file);
+    let container = (is_speech && whisper::is_container(output)).then_some(options.recipe);
+    let mut input = Input::read(&file, container)?;
     if let Some(same) = input.files.iter().find(|file| is_same_file(file, output)) {
         return Err(Error::Usage {
             problem: format!("{} is both input and output", same.display()),
             hint: "give the output another name".to_owned(),
         });
     }
-    let tensors = plan::plan(options.recipe, &input.facts, &mut input.sources);
+    let tensors = input.planned(options.recipe)?;
     check(file.path(), &tensors, options)?;
 
-    let mut writer = input.header;
-    writer.metadata("general.quantization_version", &QUANTIZATION_VERSION)?;
-    writer.metadata("general.file_type", &options.recipe.file_type())?;
+    let mut header = input.header;
+    if let Header::Gguf(writer) = &mut header {
+        writer.metadata("general.quantization_version", &QUANTIZATION_VERSION)?;
+        writer.metadata("general.file_type", &options.recipe.file_type())?;
+    }
     let mut bytes_after = 0;
     for (tensor, source) in tensors.iter().zip(&input.sources) {
-        writer.tensor(&tensor.name, tensor.to, &tensor.shape)?;
+        header.tensor(tensor)?;
         bytes_after += (source.rows() * tensor.to.row_bytes(source.row_len())?) as u64;
     }
     let bytes_before = input.sources.iter().map(|source| source.byte_len() as u64).sum();
-    let out = writer.create(output)?;
+    let out = header.create(output)?;
     convert::write(file.path(), &input.sources, &tensors, options.threads, out, watch)?;
     Ok(Report { tensors, bytes_before, bytes_after, notes: input.notes })
 }
@@ -160,23 +168,69 @@ pub fn quantize(
 /// A model that is to be converted.
 struct Input<'a> {
     files: Vec<PathBuf>,
-    facts: Facts,
+    plan: Plan,
     sources: Vec<Source<'a>>,
-    /// The metadata of the new file.
-    header: Writer,
+    /// The new file's, without its tensors.
+    header: Header,
     notes: Vec<String>,
 }
 
+/// How it is decided what tensors become.
+enum Plan {
+    /// As llama.cpp does.
+    Text(Facts),
+    /// As whisper.cpp does.
+    Speech {
+        /// Whether all matrices must have the same dtype.
+        same: bool,
+    },
+}
+
+/// A file that is to be written.
+enum Header {
+    Gguf(Writer),
+    WhisperGgml(whisper_ggml::Writer),
+}
+
+impl Header {
+    fn tensor(&mut self, Planned { name, to, shape, .. }: &Planned) -> Result<()> {
+        match self {
+            Self::Gguf(writer) => writer.tensor(name, *to, shape).map(drop)?,
+            Self::WhisperGgml(writer) => writer.tensor(name, *to, shape).map(drop)?,
+        }
+        Ok(())
+    }
+
+    fn create(self, output: &Path) -> Result<TensorWriter> {
+        Ok(match self {
+            Self::Gguf(writer) => writer.create(output)?,
+            Self::WhisperGgml(writer) => writer.create(output)?,
+        })
+    }
+}
+
 impl<'a> Input<'a> {
-    fn read(file: &'a ModelFile) -> Result<Self> {
+    /// `container` is the recipe for whisper.cpp's container, where the new file is to be one.
+    fn read(file: &'a ModelFile, container: Option<Recipe>) -> Result<Self> {
         match file {
+            _ if SpeechArchitecture::is_in(file) => whisper::read(file, container),
             ModelFile::Gguf(gguf) => Self::of_gguf(gguf),
             ModelFile::Checkpoint(checkpoint) => huggingface::read(file, checkpoint),
-            ModelFile::WhisperGgml(_) => Err(Error::Format(akunu_format::Error::Unsupported {
-                path: file.path().to_owned(),
-                what: format!("converting from {}", file.format()),
-                hint: Some("give a GGUF file or a Hugging Face directory".to_owned()),
-            })),
+            ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => {
+                Err(Error::Format(akunu_format::Error::Unsupported {
+                    path: file.path().to_owned(),
+                    what: format!("converting from {}", file.format()),
+                    hint: Some("give a GGUF file or a Hugging Face directory".to_owned()),
+                }))
+            }
+        }
+    }
+
+    /// Puts the tensors into the order of the new file, and decides for each.
+    fn planned(&mut self, recipe: Recipe) -> Result<Vec<Planned>> {
+        match &self.plan {
+            Plan::Text(facts) => Ok(plan::plan(recipe, facts, &mut self.sources)),
+            Plan::Speech { same } => whisper::plan(recipe, &self.sources, *same),
         }
     }
 
@@ -185,9 +239,9 @@ impl<'a> Input<'a> {
         copy_metadata(&gguf.metadata(), &mut header)?;
         Ok(Self {
             files: gguf.files().map(Path::to_owned).collect(),
-            facts: Facts::of_gguf(&gguf.metadata(), gguf.tensors().map(|tensor| tensor.name))?,
+            plan: Plan::Text(Facts::of_gguf(&gguf.metadata(), gguf.tensors().map(|tensor| tensor.name))?),
             sources: gguf.tensors().map(|tensor| Source::stored(tensor.name, tensor)).collect(),
-            header,
+            header: Header::Gguf(header),
             notes: Vec::new(),
         })
     }

@@ -20,8 +20,6 @@ use crate::{Error, Result, text};
 
 /// What every transcript begins with.
 const START: &str = "<|startoftranscript|>";
-/// Vocabularies from this size on hold the tokens for all languages.
-const MULTILINGUAL_VOCABULARY: usize = 51_865;
 /// Tokens that are aligned at a time: each has a number for every state and head.
 const ALIGNED_ROWS: usize = 64;
 
@@ -194,7 +192,7 @@ impl SpeechModel {
 
     /// Whether the model knows languages other than English.
     pub fn multilingual(&self) -> bool {
-        self.vocabulary() >= MULTILINGUAL_VOCABULARY
+        self.vocabulary() >= text::MULTILINGUAL_VOCABULARY
     }
 
     /// The tokenizer.

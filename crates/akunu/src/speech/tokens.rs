@@ -49,7 +49,9 @@ impl Tokens {
         };
         let (start, translate) = (id("<|startoftranscript|>")?, id("<|translate|>")?);
         let (transcribe, previous) = (id("<|transcribe|>")?, id("<|startofprev|>")?);
-        let no_speech = id("<|nospeech|>")?;
+        // Hugging Face's older files have the name that OpenAI had before.
+        let no_speech = id("<|nospeech|>").or_else(|error| id("<|nocaptions|>").map_err(|_| error))?;
+        let no_timestamps = id("<|notimestamps|>")?;
         let mut suppressed = not_speech(tokenizer);
         suppressed.extend([start, translate, transcribe, previous, no_speech, id("<|startoflm|>")?]);
         suppressed.sort_unstable();
@@ -61,8 +63,9 @@ impl Tokens {
             transcribe,
             previous,
             no_speech,
-            no_timestamps: id("<|notimestamps|>")?,
-            first_time: id("<|0.00|>")?,
+            no_timestamps,
+            // The times follow, whether or not the vocabulary spells them out.
+            first_time: no_timestamps + 1,
             languages: start + 1..translate.max(start + 1),
             blank: encode(tokenizer, " "),
             suppressed,

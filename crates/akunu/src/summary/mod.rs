@@ -238,6 +238,7 @@ impl Summary {
             ModelFile::Gguf(file) => gguf::describe(file, &mut summary)?,
             ModelFile::Checkpoint(checkpoint) => checkpoint::describe(checkpoint, &mut summary)?,
             ModelFile::WhisperGgml(file) => Some(whisper::describe(file, &mut summary)?),
+            ModelFile::Torch(file) => whisper::describe_torch(file, &mut summary)?,
         };
         if !summary.tensors.is_empty() {
             let context = context.unwrap_or_else(|| {

@@ -1,14 +1,13 @@
-//! What Whisper's own container says of its model.
+//! What Whisper's own containers say of their models.
 
+use akunu_format::torch::TorchCheckpoint;
 use akunu_format::whisper_ggml::WhisperGgml;
 use serde_json::json;
 
 use super::memory::{LayerCache, Span};
 use super::{Encoder, Shape, Summary, TokenizerSummary};
 use crate::Result;
-
-/// Vocabularies from this size on hold the tokens for all languages.
-const MULTILINGUAL_VOCABULARY: u32 = 51_865;
+use crate::text::MULTILINGUAL_VOCABULARY;
 
 /// Fills in the summary; returns what each decoder layer keeps.
 pub(super) fn describe(file: &WhisperGgml, summary: &mut Summary) -> Result<Vec<LayerCache>> {
@@ -30,15 +29,50 @@ pub(super) fn describe(file: &WhisperGgml, summary: &mut Summary) -> Result<Vec<
             mels: facts.mels.into(),
         },
     });
-    let multilingual = facts.vocab_size >= MULTILINGUAL_VOCABULARY;
-    summary.tokenizer = Some(TokenizerSummary {
-        model: "whisper".to_owned(),
-        pre: Some(if multilingual { "multilingual" } else { "English" }.to_owned()),
-        vocabulary_size: facts.vocab_size.into(),
-        ..TokenizerSummary::default()
-    });
+    summary.tokenizer = Some(tokenizer(facts.vocab_size.into()));
     summary.metadata.insert("ftype".to_owned(), json!(facts.ftype));
     Ok(cache(&summary.shape))
+}
+
+/// The same of a PyTorch checkpoint, which is a model of speech if it has OpenAI's sizes.
+pub(super) fn describe_torch(
+    file: &TorchCheckpoint,
+    summary: &mut Summary,
+) -> Result<Option<Vec<LayerCache>>> {
+    summary.format = "PyTorch".to_owned();
+    summary.add_files(std::iter::once(file.path()))?;
+    let size = |name: &str| file.size(name).and_then(|size| u64::try_from(size).ok());
+    let sizes = || {
+        Some(Sizes {
+            text_context: size("n_text_ctx")?,
+            text_layers: size("n_text_layer")?,
+            text_width: size("n_text_state")?,
+            text_heads: size("n_text_head")?,
+            vocabulary: size("n_vocab")?,
+            encoder: Encoder {
+                context_length: size("n_audio_ctx")?,
+                layers: size("n_audio_layer")?,
+                embedding_length: size("n_audio_state")?,
+                heads: size("n_audio_head")?,
+                mels: size("n_mels")?,
+            },
+        })
+    };
+    let Some(sizes) = sizes() else { return Ok(None) };
+    summary.architecture = Some("whisper".to_owned());
+    summary.shape = shape(&sizes);
+    summary.tokenizer = Some(tokenizer(sizes.vocabulary));
+    Ok(Some(cache(&summary.shape)))
+}
+
+fn tokenizer(vocabulary_size: u64) -> TokenizerSummary {
+    let multilingual = vocabulary_size >= MULTILINGUAL_VOCABULARY as u64;
+    TokenizerSummary {
+        model: "whisper".to_owned(),
+        pre: Some(if multilingual { "multilingual" } else { "English" }.to_owned()),
+        vocabulary_size,
+        ..TokenizerSummary::default()
+    }
 }
 
 /// The numbers that make up a Whisper model, whichever file they come from.

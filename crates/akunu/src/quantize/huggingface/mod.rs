@@ -13,7 +13,7 @@ use akunu_program::arch::{Architecture, FeedForward};
 use akunu_program::program::Mask;
 
 use super::plan::Facts;
-use super::{Input, Source};
+use super::{Header, Input, Plan, Source};
 use crate::{Error, Result};
 
 /// Reads a checkpoint of a family that akunu runs. `file` is the same checkpoint.
@@ -36,9 +36,9 @@ pub(super) fn read<'a>(file: &'a ModelFile, checkpoint: &'a Checkpoint) -> Resul
     }
     Ok(Input {
         files: checkpoint.files().map(Path::to_owned).collect(),
-        facts: facts(&architecture),
+        plan: Plan::Text(facts(&architecture)),
         sources,
-        header,
+        header: Header::Gguf(header),
         notes,
     })
 }

@@ -1,0 +1,103 @@
+//! PyTorch checkpoints: cut off, overwritten, and with pickles that would take the memory of the machine.
+
+use std::fs;
+use std::io::{Cursor, Write};
+
+use akunu_format::Error;
+use akunu_format::torch::TorchCheckpoint;
+use proptest::prelude::*;
+
+use super::{fixture, overwrite_everywhere, read_all, within_limits};
+
+fn open(bytes: Vec<u8>) -> Result<TorchCheckpoint, Error> {
+    within_limits(bytes.len(), || TorchCheckpoint::from_bytes(bytes))
+}
+
+fn exercise(bytes: Vec<u8>) {
+    if let Ok(checkpoint) = open(bytes) {
+        read_all(checkpoint.tensors());
+    }
+}
+
+fn whisper() -> Vec<u8> {
+    fs::read(fixture("torch/whisper.pt")).unwrap()
+}
+
+/// An archive around a pickle.
+fn archive(pickle: &[u8]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    zip.start_file("archive/data.pkl", stored).unwrap();
+    zip.write_all(pickle).unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+fn error(pickle: &[u8]) -> String {
+    open(archive(pickle)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_an_error() {
+    let bytes = whisper();
+    for len in 0..bytes.len() {
+        assert!(open(bytes[..len].to_vec()).is_err(), "{len} of {} bytes", bytes.len());
+    }
+}
+
+#[test]
+fn overwritten_fields_do_no_harm() {
+    overwrite_everywhere(&whisper(), exercise);
+}
+
+proptest! {
+    #[test]
+    fn overwritten_bytes_do_no_harm(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        let mut bytes = whisper();
+        for (at, value) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        exercise(bytes);
+    }
+
+    #[test]
+    fn any_pickle_does_no_harm(pickle in prop::collection::vec(any::<u8>(), 0..400)) {
+        exercise(archive(&pickle));
+    }
+
+    #[test]
+    fn any_known_instructions_do_no_harm(
+        codes in prop::collection::vec(prop::sample::select(b"N(]})tueasb.RQ\x85\x86\x87\x88\x94\x93h\x00q\x00K\x01".to_vec()), 0..400)
+    ) {
+        exercise(archive(&codes));
+    }
+}
+
+#[test]
+fn pickles_of_the_shortest_instructions_stay_within_limits() {
+    for code in [b'N', b'(', b']', b'}', b')', 0x88] {
+        let error = error(&vec![code; 100_000]);
+        assert!(error.contains("more values than a file of this size can need"), "{error}");
+    }
+    let remembering = [0x88, 0x94].repeat(50_000);
+    assert!(error(&remembering).contains("more values than"), "{}", error(&remembering));
+}
+
+#[test]
+fn instructions_and_functions_that_are_not_needed_are_named() {
+    let cases: [(&[u8], &str); 9] = [
+        (b"\x80\x02cbuiltins\neval\n.", "\"builtins.eval\" in a checkpoint is not supported"),
+        (b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.", "\"builtins.eval\" in a checkpoint is not supported"),
+        (b"\x80\x02ctorch\nload\n.", "\"torch.load\" in a checkpoint"),
+        (b"(S'false'\nios\nsystem\n.", "the pickle instruction STRING at byte"),
+        (b"\x80\x02}(ios\nsystem\n.", "the pickle instruction INST at byte"),
+        (b"\x80\x02}\x81.", "the pickle instruction NEWOBJ at byte"),
+        (b"\x80\x02h\x07.", "it asks for value 7, which was never set"),
+        (b"\x80\x02K\x01.", "a checkpoint that is no dictionary"),
+        (b"\x80\x02}X\x01\x00\x00\x00aNs.", "\"a\", which is no tensor, is not supported"),
+    ];
+    for (pickle, expected) in cases {
+        let error = error(pickle);
+        assert!(error.contains(expected), "{error}");
+    }
+}

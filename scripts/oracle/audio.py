@@ -7,7 +7,7 @@ Needs: pip install openai-whisper numpy, and ffmpeg.
 
 mel_{80,128}.f32   spectrogram of noise at four levels (`noise` below): [frame][band], little-endian F32
 jfk_{80,128}.f32   every 20th frame of the spectrogram of JFK_WAV
-tones.*            half a second of two tones (`tones` below), stereo at 44.1 kHz, in every format
+tones.*            half a second of two tones (`tones` below), stereo at 44.1 kHz, in every format, and in Opus, which is refused
 """
 
 import subprocess
@@ -27,6 +27,7 @@ FORMATS = {
     "ogg": ["-c:a", "libvorbis", "-b:a", "64k"],
     "aac.m4a": ["-c:a", "aac", "-b:a", "192k"],
     "alac.m4a": ["-c:a", "alac", "-sample_fmt", "s16p"],
+    "opus": ["-c:a", "libopus", "-b:a", "16k"],
     "opus": ["-c:a", "libopus", "-b:a", "16k"],
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Cursor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as Symphonia;
 use symphonia::core::formats::probe::Hint;
@@ -40,6 +41,8 @@ pub struct Decoder {
     /// At [`RATE`].
     out: Vec<f32>,
     given: u64,
+    /// Most seconds that are given.
+    longest: u64,
     ended: bool,
     damage: Damage,
 }
@@ -113,9 +116,15 @@ impl Decoder {
             mono: Vec::new(),
             out: Vec::new(),
             given: 0,
+            longest: LONGEST,
             ended: false,
             damage: Damage::default(),
         })
+    }
+
+    /// Takes so many seconds of sound at most, if that is less than [`LONGEST`]: more is an error.
+    pub fn take_at_most(&mut self, seconds: u64) {
+        self.longest = seconds.min(LONGEST);
     }
 
     /// What messages call the file.
@@ -133,8 +142,8 @@ impl Decoder {
             }
         }
         self.given += self.out.len() as u64;
-        if self.given > LONGEST * u64::from(RATE) {
-            return Err(Error::TooLong { name: self.name.clone(), hours: LONGEST / 3600 });
+        if self.given > self.longest * u64::from(RATE) {
+            return Err(Error::TooLong { name: self.name.clone(), seconds: self.longest });
         }
         if self.ended && self.given == 0 {
             return Err(match self.damage.packet.take().or(self.damage.end.take()) {
@@ -279,10 +288,15 @@ fn choose(reader: &dyn FormatReader, name: &str) -> Result<(u32, Box<dyn AudioDe
     let codec = guarded(|| symphonia::default::get_codecs().make_audio_decoder(parameters, &options));
     match codec {
         Ok(codec) => Ok((track.id, codec)),
-        Err(Symphonia::Unsupported(_)) => Err(unsupported(format!(
-            "its codec ({}) cannot be read; convert it to FLAC or WAV first",
-            parameters.codec
-        ))),
+        Err(Symphonia::Unsupported(_)) => {
+            let codec = match parameters.codec {
+                CODEC_ID_OPUS => "Opus".to_owned(),
+                other => other.to_string(),
+            };
+            Err(unsupported(format!(
+                "its codec ({codec}) cannot be read; convert it first, for example with `ffmpeg -i {name} sound.wav`"
+            )))
+        }
         Err(error) => Err(Error::Malformed { name: name.to_owned(), problem: problem(&error) }),
     }
 }

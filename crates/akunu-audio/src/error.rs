@@ -50,13 +50,22 @@ pub enum Error {
     },
 
     /// More sound than is taken at once.
-    #[error("{name}: the sound is longer than {hours} hours")]
+    #[error("{name}: the sound is longer than {}", length(*seconds))]
     TooLong {
         /// The file.
         name: String,
         /// How much is taken.
-        hours: u64,
+        seconds: u64,
     },
+}
+
+fn length(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7200 => (seconds / 60, "minute"),
+        _ => (seconds / 3600, "hour"),
+    };
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A result with this crate's [`enum@Error`].

@@ -52,6 +52,26 @@ fn files_without_sound_are_refused_by_name() {
 }
 
 #[test]
+fn opus_is_refused_with_what_to_do() {
+    let message = refusal(fixture("tones.opus"), "voice.ogg");
+    assert_eq!(
+        message,
+        "voice.ogg: its codec (Opus) cannot be read; convert it first, for example with `ffmpeg -i voice.ogg sound.wav`"
+    );
+}
+
+#[test]
+fn no_more_is_taken_than_asked_for() {
+    let sound = Wav::new(16_000, 1, Samples::I16).bytes(&vec![0.1; 16_000 * 3]);
+    let mut decoder = Decoder::from_bytes(sound.clone(), "a.wav").unwrap();
+    decoder.take_at_most(3);
+    assert_eq!(decoder.read_all().unwrap().len(), 48_000);
+    let mut decoder = Decoder::from_bytes(sound, "a.wav").unwrap();
+    decoder.take_at_most(1);
+    assert_eq!(decoder.read_all().unwrap_err().to_string(), "a.wav: the sound is longer than 1 second");
+}
+
+#[test]
 fn text_is_no_sound_whatever_it_is_called() {
     for name in ["notes.wav", "notes.mp3", "notes.flac", "notes.ogg", "notes.m4a", "notes"] {
         for text in ["hello", "RIFF", "fLaC", "OggS", "ID3", &"All work and no play. ".repeat(5000)] {

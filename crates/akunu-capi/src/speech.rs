@@ -147,6 +147,7 @@ pub unsafe extern "C" fn akunu_transcriber_load(
                     .map_or(default.backend, str::to_owned),
                 threads: Some(given.threads).filter(|&threads| threads != 0),
                 beams: if given.beams == 0 { default.beams } else { given.beams },
+                longest: default.longest,
             };
             let path = Hub::from_env()?.resolve(text(path, "path")?)?;
             let loaded = Transcriber::load(path, &options)?;

@@ -24,16 +24,9 @@ pub(crate) struct Embedder(Arc<akunu::Embedder>);
 impl Embedder {
     pub(crate) fn open(
         py: Python<'_>,
-        path: PathBuf,
-        backend: &str,
-        threads: Option<usize>,
-        context: Option<usize>,
-        pooling: Option<Pooling>,
+        make: impl FnOnce() -> akunu::Result<akunu::Embedder> + Send + 'static,
     ) -> PyResult<Embedder> {
-        let backend = backend.to_owned();
-        let options = EmbedOptions { backend, threads, context, pooling, ..EmbedOptions::default() };
-        let loaded = waiting::run(py, move || akunu::Embedder::load(path, &options), || {})?;
-        Ok(Embedder(Arc::new(loaded.or_raise()?)))
+        Ok(Embedder(Arc::new(waiting::run(py, make, || {})?.or_raise()?)))
     }
 }
 
@@ -53,7 +46,10 @@ impl Embedder {
         pooling: Option<&str>,
     ) -> PyResult<Embedder> {
         let pooling = pooling.map(str::parse::<Pooling>).transpose().or_raise()?;
-        Embedder::open(py, locate(&path.to_string_lossy())?, backend, threads, context, pooling)
+        let path = locate(&path.to_string_lossy())?;
+        let backend = backend.to_owned();
+        let options = EmbedOptions { backend, threads, context, pooling, ..EmbedOptions::default() };
+        Embedder::open(py, move || akunu::Embedder::load(path, &options))
     }
 
     /// Numbers of a vector.

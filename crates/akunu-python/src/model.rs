@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use akunu::embed::EmbedOptions;
 use akunu::hub::Hub;
 use akunu::scheduler::{Event as Served, Limits, Request};
 use akunu::{KvType, Options, Scheduler, Settings};
@@ -29,7 +30,6 @@ use crate::waiting;
 #[pyclass(frozen, module = "akunu")]
 pub(crate) struct Model {
     pub(crate) model: akunu::Model,
-    options: Options,
     /// The same model as one that embeds, once that is wanted.
     embedder: OnceLock<Embedder>,
 }
@@ -86,9 +86,8 @@ impl Model {
         let backend = backend.to_owned();
         let options = Options { backend, context, threads, sequences, batch, outputs, kv };
         let path = locate(&path.to_string_lossy())?;
-        let wanted = options.clone();
-        let model = waiting::run(py, move || akunu::Model::load(path, &wanted), || {})?.or_raise()?;
-        Ok(Model { model, options, embedder: OnceLock::new() })
+        let model = waiting::run(py, move || akunu::Model::load(path, &options), || {})?.or_raise()?;
+        Ok(Model { model, embedder: OnceLock::new() })
     }
 
     /// Where the model came from.
@@ -248,7 +247,7 @@ impl Model {
         Ok(Chat::new(chat))
     }
 
-    /// One vector for each text, as the rows of a NumPy array. The first call loads the model's weights a second time, for this.
+    /// One vector for each text, as the rows of a NumPy array. The model's weights serve for this too.
     #[pyo3(signature = (texts, *, normalize=true, dimensions=None, cut=false))]
     fn embed<'py>(
         &self,
@@ -261,9 +260,9 @@ impl Model {
         let embedder = match self.embedder.get() {
             Some(embedder) => embedder,
             None => {
-                let Options { backend, threads, .. } = &self.options;
-                let loaded = Embedder::open(py, self.model.path().to_owned(), backend, *threads, None, None)?;
-                self.embedder.get_or_init(|| loaded)
+                let model = self.model.clone();
+                let made = Embedder::open(py, move || akunu::Embedder::of(&model, &EmbedOptions::default()))?;
+                self.embedder.get_or_init(|| made)
             }
         };
         embedder.embed(py, texts, normalize, dimensions, cut)

@@ -9,12 +9,13 @@ use akunu_program::arch::Architecture;
 use akunu_program::program::KvGroup;
 use akunu_program::rope::Scaling;
 use akunu_program::select::Sampling;
-use akunu_program::{Executable, KvType, Limits, SlotId, build, refuse_extra};
+use akunu_program::{Executable, KvType, Limits, SlotId, build, build_hidden, refuse_extra};
 use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
 
 use crate::backends::backend;
 use crate::constraint::{Compiler, Constraint, Matcher};
+use crate::embed::{States, pooling};
 use crate::kv::Pools;
 use crate::sequence::Sequence;
 use crate::{Error, Result, text};
@@ -63,7 +64,6 @@ pub struct Model(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) architecture: Architecture,
-    pub(crate) backend: &'static str,
     /// Positions of one sequence.
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
@@ -78,6 +78,8 @@ pub(crate) struct Inner {
     /// `0..batch`: the numbers of a batch's rows.
     pub(crate) rows: Vec<u32>,
     constraints: Compiler,
+    /// What an embedder of the same weights is made of.
+    pub(crate) states: States,
     engine: Mutex<Engine>,
 }
 
@@ -105,6 +107,8 @@ impl Model {
         let program = build(&architecture, &names, file, context)?;
         refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))?;
         let weights = backend.load(file, &program.weights)?;
+        // The beginning of the other program, which numbers the weights alike.
+        let hidden = build_hidden(&architecture, &names, file, context)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
         let kv = backend.kv(&program.groups, &sizes, options.kv)?;
         let outputs = options.outputs.min(batch);
@@ -114,12 +118,11 @@ impl Model {
             outputs: outputs as u32,
             context: context as u32,
         };
-        let executable = backend.compile(&program, weights, kv, &limits)?;
+        let executable = backend.compile(&program, Arc::clone(&weights), kv, &limits)?;
         let free_slots = (0..limits.slots).rev().map(SlotId).collect();
         Ok(Model(Arc::new(Inner {
             path: file.path().to_owned(),
             architecture,
-            backend: backend.name(),
             context,
             vocabulary: program.value(program.logits).width,
             groups: program.groups,
@@ -131,6 +134,7 @@ impl Model {
             outputs,
             rows: (0..limits.rows).collect(),
             constraints: Compiler::new(),
+            states: States { backend, program: hidden, weights, advice: pooling::advice(file).ok() },
             engine: Mutex::new(Engine { executable, pools: Pools::new(&sizes), free_slots }),
         })))
     }
@@ -152,7 +156,7 @@ impl Model {
 
     /// The name of the backend that runs the model.
     pub fn backend(&self) -> &'static str {
-        self.0.backend
+        self.0.states.backend.name()
     }
 
     /// Positions of one sequence.
@@ -230,7 +234,7 @@ impl fmt::Debug for Model {
         f.debug_struct("Model")
             .field("path", &self.0.path)
             .field("family", &self.0.architecture.family)
-            .field("backend", &self.0.backend)
+            .field("backend", &self.backend())
             .field("context", &self.0.context)
             .finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use akunu::embed::{EmbedOptions, Embedder, Pooling, Shape, TooLong};
-use akunu::{Error, Kind};
+use akunu::{Error, Kind, Model, Options};
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures").join(path)
@@ -50,6 +50,28 @@ fn every_encoder_and_pooling_agrees_with_the_oracles_states() {
             }
         }
     }
+}
+
+#[test]
+fn a_model_that_writes_embeds_with_the_same_weights() {
+    for path in ["tiny/llama/model.gguf", "tiny/gemma3/model.gguf"] {
+        let model =
+            Model::load(fixture(path), &Options { backend: "cpu".to_owned(), ..Options::default() }).unwrap();
+        let twin = Embedder::of(&model, &EmbedOptions::default()).unwrap();
+        assert_eq!((twin.backend(), twin.context()), ("cpu", model.context()));
+        let alone = load(path, "cpu", None);
+        drop(model);
+        let texts = [vec![3, 4, 5], vec![7; 40]];
+        assert_eq!(
+            twin.embed(&texts, Shape::default()).unwrap(),
+            alone.embed(&texts, Shape::default()).unwrap()
+        );
+    }
+    let model =
+        Model::load(fixture("tiny/llama/model.gguf"), &Options { context: Some(64), ..Options::default() });
+    let long = EmbedOptions { context: Some(65), ..EmbedOptions::default() };
+    let error = Embedder::of(&model.unwrap(), &long).unwrap_err().to_string();
+    assert_eq!(error, "a context of 65, of a model that was loaded with 64");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn tokens() -> Vec<u32> {
 }
 
 fn load(backend: &str, beams: usize) -> SpeechModel {
-    let options = SpeechOptions { backend: backend.to_owned(), threads: Some(2), beams };
+    let options =
+        SpeechOptions { backend: backend.to_owned(), threads: Some(2), beams, ..SpeechOptions::default() };
     SpeechModel::from_file(&ModelFile::open(fixture()).unwrap(), &options).unwrap()
 }
 

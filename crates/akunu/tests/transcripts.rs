@@ -5,6 +5,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use akunu::quantize::{Options, Recipe, quantize};
 use akunu::speech::{Event, Format, SpeechOptions, SpeechSettings, Transcriber, Transcription};
@@ -205,6 +206,10 @@ fn what_makes_no_sense_is_refused() {
     refused(&SpeechSettings { best_of: 6, ..usual.clone() });
     refused(&SpeechSettings { temperatures: Vec::new(), ..usual.clone() });
     refused(&SpeechSettings { temperatures: vec![f32::NAN], ..usual });
+    let short = SpeechOptions { longest: Duration::from_secs(10), ..SpeechOptions::default() };
+    let short = Transcriber::load(data("models/whisper-tiny.bin"), &short).unwrap();
+    let error = short.open(data("audio/jfk.wav"), &StopHandle::default()).unwrap_err();
+    assert!(error.to_string().ends_with("the sound is longer than 10 seconds"), "{error}");
     assert_eq!(
         TINY.decode(b"not sound".to_vec(), "x.wav", &StopHandle::default()).unwrap_err().kind(),
         Kind::BadData

@@ -136,6 +136,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         backend: arguments.backend.clone(),
         threads: arguments.threads.map(|n| n as usize),
         beams: settings.beams.max(settings.best_of),
+        ..SpeechOptions::default()
     };
     let transcriber = Transcriber::load(&path, &options);
     spinner.clear();

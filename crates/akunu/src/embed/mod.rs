@@ -4,27 +4,29 @@
 //! each text's states. Encoders (BERT and its kin) see a text whole; models made to write text embed too, a piece of the
 //! context at a time.
 
-mod pooling;
+pub(crate) mod pooling;
 
 pub use pooling::Pooling;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
-use akunu_program::program::{GroupId, Mask};
+use akunu_program::program::{GroupId, Mask, Program};
 use akunu_program::{
-    BLOCK, Batch, Executable, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work,
-    build_hidden, refuse_extra,
+    BLOCK, Backend, Batch, Executable, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag,
+    Weights, Work, build_hidden, refuse_extra,
 };
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenId};
 
 use crate::backends::backend;
 use crate::model::choose_context;
-use crate::{Error, Result, text};
+use crate::{Error, Model, Result, text};
+
+use pooling::Advice;
 
 /// Most tokens of a text when the model does not say, if it has as much.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -109,6 +111,15 @@ struct Engine {
     out: Outputs,
 }
 
+/// A program that ends with a model's states, and what it runs on.
+pub(crate) struct States {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) program: Program,
+    pub(crate) weights: Arc<dyn Weights>,
+    /// None where the makers ask for what cannot be done.
+    pub(crate) advice: Option<Advice>,
+}
+
 /// Whether a model was made to read texts and cannot write any.
 pub fn is_encoder(file: &ModelFile) -> Result<bool> {
     Ok(Architecture::of(file)?.0.mask == Mask::Full)
@@ -126,9 +137,6 @@ impl Embedder {
         let advice = pooling::advice(file)?;
         let advised = advice.context.unwrap_or(DEFAULT_CONTEXT).min(architecture.context);
         let context = choose_context(options.context.or(Some(advised)), &architecture)?;
-        // What sees a text whole must be fed it whole.
-        let batch = options.batch.clamp(1, u32::MAX as usize);
-        let rows = if architecture.mask == Mask::Full { batch.max(context) } else { batch };
         let backend = backend(&options.backend, options.threads)?;
         let program = build_hidden(&architecture, &names, file, context)?;
         // What turns states into logits has no use here.
@@ -136,15 +144,68 @@ impl Embedder {
         let tensors = file.tensors().map(|tensor| tensor.name).filter(|&name| name != output);
         refuse_extra(&program, &architecture, &names, tensors)?;
         let weights = backend.load(file, &program.weights)?;
+        let whole = architecture.mask == Mask::Full;
+        let states = States { backend, program, weights, advice: Some(advice) };
+        Embedder::new(&states, advice, file.path(), text::tokenizer(file)?, context, whole, options)
+    }
+
+    /// An embedder of the weights that a model has in memory already; only its cache is its own. It runs where the model runs,
+    /// whatever backend and threads the options name, and takes no longer texts than the model.
+    ///
+    /// ```no_run
+    /// use akunu::embed::{EmbedOptions, Embedder};
+    ///
+    /// let model = akunu::Model::load("model.gguf", &akunu::Options::default())?;
+    /// let embedder = Embedder::of(&model, &EmbedOptions::default())?;
+    /// # Ok::<(), akunu::Error>(())
+    /// ```
+    pub fn of(model: &Model, options: &EmbedOptions) -> Result<Embedder> {
+        let states = &model.0.states;
+        let advice = match states.advice {
+            Some(advice) => advice,
+            // Which says why.
+            None => pooling::advice(&ModelFile::open(model.path())?)?,
+        };
+        let most = advice.context.unwrap_or(usize::MAX).min(model.context());
+        let context = match options.context {
+            None => most,
+            Some(asked) if (1..=model.context()).contains(&asked) => asked,
+            Some(asked) => {
+                return Err(Error::Usage {
+                    problem: format!(
+                        "a context of {asked}, of a model that was loaded with {}",
+                        model.context()
+                    ),
+                    hint: format!("ask for 1 to {}", model.context()),
+                });
+            }
+        };
+        let whole = model.architecture().mask == Mask::Full;
+        Embedder::new(states, advice, model.path(), model.tokenizer().ok().cloned(), context, whole, options)
+    }
+
+    /// `whole` says that a text must be seen at once.
+    fn new(
+        states: &States,
+        advice: Advice,
+        path: &Path,
+        tokenizer: Option<Tokenizer>,
+        context: usize,
+        whole: bool,
+        options: &EmbedOptions,
+    ) -> Result<Embedder> {
+        let States { backend, program, weights, .. } = states;
+        let batch = options.batch.clamp(1, u32::MAX as usize);
+        let rows = if whole { batch.max(context) } else { batch };
         let blocks = (rows / BLOCK + TEXTS).max(context.div_ceil(BLOCK)) as u32;
         let kv = backend.kv(&program.groups, &vec![blocks; program.groups.len()], KvType::F16)?;
         let limits =
             Limits { slots: TEXTS as u32, rows: rows as u32, outputs: rows as u32, context: context as u32 };
-        let executable = backend.compile(&program, weights, kv, &limits)?;
+        let executable = backend.compile(program, Arc::clone(weights), kv, &limits)?;
         Ok(Embedder {
-            path: file.path().to_owned(),
+            path: path.to_owned(),
             backend: backend.name(),
-            tokenizer: text::tokenizer(file)?,
+            tokenizer,
             pooling: options.pooling.or(advice.pooling).unwrap_or(Pooling::Mean),
             context,
             dimensions: program.value(program.logits).width,

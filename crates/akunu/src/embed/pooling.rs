@@ -84,15 +84,15 @@ pub(super) fn finish(vector: &mut Vec<f32>, shape: Shape) {
 }
 
 /// What a model's makers say about embedding with it.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Advice {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Advice {
     pub(super) pooling: Option<Pooling>,
     /// Most tokens of a text.
     pub(super) context: Option<usize>,
 }
 
 /// Reads the advice: a field of GGUF files, the files of `sentence-transformers` beside checkpoints.
-pub(super) fn advice(file: &ModelFile) -> Result<Advice> {
+pub(crate) fn advice(file: &ModelFile) -> Result<Advice> {
     match file {
         ModelFile::Gguf(gguf) => {
             let family: &str = gguf.metadata().require("general.architecture")?;

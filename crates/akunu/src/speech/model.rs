@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use akunu_audio::LONGEST;
 use akunu_format::ModelFile;
 use akunu_program::arch::{SpeechArchitecture, SpeechTensors};
 use akunu_program::program::{FRAMES_PER_TOKEN, GroupId, Program};
@@ -32,11 +34,18 @@ pub struct SpeechOptions {
     pub threads: Option<usize>,
     /// Most hypotheses at once.
     pub beams: usize,
+    /// The longest recording that is taken; a day by default, which is also the most. An hour takes 115 MB (80 bands).
+    pub longest: Duration,
 }
 
 impl Default for SpeechOptions {
     fn default() -> SpeechOptions {
-        SpeechOptions { backend: "auto".to_owned(), threads: None, beams: 5 }
+        SpeechOptions {
+            backend: "auto".to_owned(),
+            threads: None,
+            beams: 5,
+            longest: Duration::from_secs(LONGEST),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use akunu_audio::{Decoder, HOP, Mel, MelBuilder, RATE};
 use akunu_format::ModelFile;
@@ -72,6 +73,7 @@ pub struct Transcriber {
     bands: usize,
     multilingual: bool,
     beams: usize,
+    longest: Duration,
     tokens: Tokens,
     model: Mutex<SpeechModel>,
 }
@@ -88,6 +90,7 @@ impl Transcriber {
         Ok(Transcriber {
             path: file.path().to_owned(),
             backend: model.backend(),
+            longest: options.longest,
             bands: model.mels(),
             multilingual: model.multilingual(),
             beams: model.beams(),
@@ -134,6 +137,7 @@ impl Transcriber {
     }
 
     fn read(&self, mut decoder: Decoder, stop: &StopHandle) -> Result<Sound> {
+        decoder.take_at_most(self.longest.as_secs());
         let mut mel = MelBuilder::new(self.bands);
         while let Some(piece) = decoder.next_piece()? {
             stop.flag().check()?;

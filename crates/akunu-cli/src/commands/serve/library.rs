@@ -1,5 +1,7 @@
 //! The models of this machine, as the server loads them.
 
+use std::time::Duration;
+
 use akunu::embed::{EmbedOptions, Embedder, is_encoder};
 use akunu::hub::Hub;
 use akunu::scheduler::{Limits, Scheduler};
@@ -16,6 +18,8 @@ pub struct Local {
     pub engine: EngineArguments,
     /// Answers that each model generates at the same time.
     pub parallel: usize,
+    /// The longest recording that is transcribed.
+    pub longest: Duration,
     pub limits: Limits,
     /// The source of a chat template in place of every model's own.
     pub template: Option<String>,
@@ -40,12 +44,13 @@ impl Library for Local {
 
     fn memory(&self, source: &Source, task: Task) -> Result<u64> {
         let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
-        let Some(memory) = Summary::of(&file, self.engine(source).ctx.map(u64::from))?.memory else {
-            return Ok(0);
-        };
-        // These keep about one context, in F16.
+        let summary = Summary::of(&file, self.engine(source).ctx.map(u64::from))?;
+        let bands = summary.shape.encoder.as_ref().map_or(0, |encoder| encoder.mels);
+        let Some(memory) = summary.memory else { return Ok(0) };
+        // These keep about one context, in F16; speech also a recording, a number for each band and hundredth of a second.
         if task != Task::Write {
-            return Ok(memory.weights + memory.scratch.unwrap_or(0) + memory.kv_cache.unwrap_or(0));
+            let sound = if task == Task::Transcribe { self.longest.as_secs() * 100 * bands * 4 } else { 0 };
+            return Ok(memory.weights + memory.scratch.unwrap_or(0) + memory.kv_cache.unwrap_or(0) + sound);
         }
         let elements = memory.kv_cache.unwrap_or(0) / 2;
         let cache = match self.engine.kv {
@@ -55,12 +60,18 @@ impl Library for Local {
         Ok(memory.weights + memory.scratch.unwrap_or(0) + cache * self.parallel as u64)
     }
 
+    fn shared(&self, source: &Source) -> Result<u64> {
+        let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
+        Ok(Summary::of(&file, None)?.memory.map_or(0, |memory| memory.weights))
+    }
+
     fn load(&self, source: &Source, task: Task) -> Result<Loaded> {
         let path = Hub::from_env()?.resolve(&source.model)?;
         if task == Task::Transcribe {
             let engine = self.engine(source);
             let threads = engine.threads.map(|n| n as usize);
-            let options = SpeechOptions { backend: engine.backend, threads, ..SpeechOptions::default() };
+            let (backend, longest) = (engine.backend, self.longest);
+            let options = SpeechOptions { backend, threads, longest, ..SpeechOptions::default() };
             return Ok(Loaded::Transcriber(Box::new(Transcriber::load(path, &options)?)));
         }
         if task == Task::Embed {

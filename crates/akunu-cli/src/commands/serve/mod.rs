@@ -128,6 +128,10 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = positive())]
     max_body: u32,
 
+    /// Longest recording that is transcribed, in minutes; what it may take counts as memory of the model
+    #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = positive())]
+    max_audio: u32,
+
     /// How long a client may take to send a request's body
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = positive())]
     body_timeout: u32,
@@ -196,6 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Local {
             engine: arguments.engine.clone(),
             parallel: arguments.parallel as usize,
+            longest: Duration::from_secs(60 * u64::from(arguments.max_audio)),
             limits: Limits {
                 queue: arguments.max_queue,
                 chunk: Chunk::Time(Duration::from_millis(arguments.max_pause)),

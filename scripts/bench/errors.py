@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Word errors of `akunu transcribe` beside whisper.cpp, on the same files, model and settings.
+
+    scripts/bench/errors.py AKUNU WHISPER_GGML [--audio FILE=REFERENCE.txt ...] [--threads N]
+
+Needs: pip install pywhispercpp, espeak-ng and ffmpeg. Texts of our own are read by espeak-ng in several voices and languages; each recording in
+English given with --audio is taken as it is and in worse conditions. Every file is transcribed by both with the likeliest token each time and with five
+hypotheses, the language given, every window tried once. Errors are words to change, add or leave out, over words that were said, without
+regard to case and punctuation.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+
+TEXTS = {
+    "en": "The library opens at nine in the morning and closes late in the evening. Children under twelve need an adult with them. "
+    "You can borrow ten books for four weeks, and you may ask for more time by telephone. "
+    "The reading room on the second floor is quiet, so please take calls outside.",
+    "de": "Die Bibliothek öffnet um neun Uhr morgens und schließt spät am Abend. Kinder unter zwölf Jahren brauchen einen Erwachsenen. "
+    "Sie können zehn Bücher für vier Wochen ausleihen und am Telefon um mehr Zeit bitten.",
+    "fr": "La bibliothèque ouvre à neuf heures du matin et ferme tard le soir. Les enfants de moins de douze ans viennent avec un adulte. "
+    "Vous pouvez emprunter dix livres pour quatre semaines et demander plus de temps par téléphone.",
+    "es": "La biblioteca abre a las nueve de la mañana y cierra tarde por la noche. Los niños menores de doce años vienen con un adulto. "
+    "Usted puede llevar diez libros durante cuatro semanas y pedir más tiempo por teléfono.",
+    "it": "La biblioteca apre alle nove del mattino e chiude tardi la sera. I bambini sotto i dodici anni vengono con un adulto. "
+    "Potete prendere dieci libri per quattro settimane e chiedere più tempo per telefono.",
+    "pt": "A biblioteca abre às nove da manhã e fecha tarde à noite. As crianças com menos de doze anos vêm com um adulto. "
+    "Pode levar dez livros durante quatro semanas e pedir mais tempo por telefone.",
+    "ru": "Библиотека открывается в девять часов утра и закрывается поздно вечером. Дети до двенадцати лет приходят со взрослыми. "
+    "Можно взять десять книг на четыре недели и попросить больше времени по телефону.",
+}
+
+VOICES = [
+    ("en", "en-us", 150), ("en", "en-us+f3", 150), ("en", "en-gb", 150), ("en", "en-gb-scotland", 140), ("en", "en-us+m4", 180),
+    ("de", "de", 140), ("fr", "fr-fr", 140), ("es", "es", 140), ("it", "it", 140), ("pt", "pt-br", 140), ("ru", "ru", 140),
+]  # fmt: skip
+
+# ffmpeg's filters.
+CONDITIONS = {
+    "as it is": "anull",
+    "telephone": "highpass=f=300,lowpass=f=3400,aresample=8000",
+    "faster": "atempo=1.3",
+    "slower": "atempo=0.8",
+    "echo": "aecho=0.8:0.7:60|120:0.4|0.25",
+    "quiet": "volume=0.03",
+}
+
+PEER = """
+import json, sys
+from pywhispercpp.model import Model
+path, threads, beams = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+search = {"params_sampling_strategy": 1} if beams > 1 else {}
+model = Model(path, n_threads=threads, print_progress=False, print_realtime=False, print_timestamps=False, redirect_whispercpp_logs_to=None, **search)
+found = []
+for line in sys.stdin:
+    sound, language = json.loads(line)
+    how = {"beam_search": {"beam_size": beams, "patience": 1.0}} if beams > 1 else {"greedy": {"best_of": 1}}
+    segments = model.transcribe(sound, language=language, temperature_inc=0.0, no_context=False, **how)
+    found.append(" ".join(segment.text for segment in segments))
+print()
+print("FOUND" + json.dumps(found))
+"""
+
+
+def words(text: str) -> list[str]:
+    text = unicodedata.normalize("NFC", text.lower().replace("’", "'").replace("-", " "))
+    return re.sub(r"[^\w' ]", " ", text).split()
+
+
+def errors(reference: list[str], found: list[str]) -> int:
+    row = list(range(len(found) + 1))
+    for i, word in enumerate(reference, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(found, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def convert(source: Path, filters: str, out: Path) -> None:
+    command = ["ffmpeg", "-loglevel", "error", "-y", "-i", str(source), "-af", filters]
+    subprocess.run([*command, "-ar", "16000", "-ac", "1", "-c:a", "pcm_s16le", str(out)], check=True)
+
+
+def akunu(command: str, model: str, threads: int, beams: int, sound: Path, language: str) -> str:
+    arguments = ["-m", model, "-t", str(threads), "--language", language, "--beam", str(beams), "--no-fallback", str(sound)]
+    return subprocess.run([command, "transcribe", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("akunu")
+    parser.add_argument("model")
+    parser.add_argument("--audio", action="append", default=[], metavar="FILE=REFERENCE")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, files = Path(temporary), []
+        for pair in options.audio:
+            path, reference = pair.split("=", 1)
+            for name, filters in CONDITIONS.items():
+                out = folder / f"{len(files)}.wav"
+                convert(Path(path), filters, out)
+                files.append((f"{Path(path).name}, {name}", out, "en", Path(reference).read_text()))
+        for language, voice, speed in VOICES:
+            raw, out = folder / "raw.wav", folder / f"{len(files)}.wav"
+            subprocess.run(["espeak-ng", "-v", voice, "-s", str(speed), "-w", str(raw), TEXTS[language]], check=True)
+            convert(raw, "anull", out)
+            files.append((f"espeak-ng {voice}", out, language, TEXTS[language]))
+        found = {}
+        for beams in (1, 5):
+            asked = "".join(json.dumps([str(sound), language]) + "\n" for _, sound, language, _ in files)
+            command = [sys.executable, "-c", PEER, options.model, str(options.threads), str(beams)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, input=asked)
+            theirs = json.loads(done.stdout[done.stdout.index("FOUND") + 5 :])
+            ours = [akunu(options.akunu, options.model, options.threads, beams, sound, language) for _, sound, language, _ in files]
+            found[beams] = (ours, theirs)
+        print("| file | words | akunu, likeliest | whisper.cpp | akunu, five hypotheses | whisper.cpp |")
+        print("|---|--:|--:|--:|--:|--:|")
+        totals = [0] * 5
+        for i, (name, _, _, reference) in enumerate(files):
+            expected = words(reference)
+            counts = [errors(expected, words(side[i])) for beams in (1, 5) for side in found[beams]]
+            totals = [total + count for total, count in zip(totals, [len(expected), *counts])]
+            print(f"| {name} | {len(expected)} | " + " | ".join(map(str, counts)) + " |")
+        rates = [f"{100 * count / totals[0]:.1f} %" for count in totals[1:]]
+        print(f"| all | {totals[0]} | " + " | ".join(rates) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time to embed texts of mixed length with `akunu embed`, beside sentence-transformers and llama.cpp, each in turn.
 
-    scripts/bench/embeddings.py AKUNU MODEL_DIRECTORY MODEL.gguf TEXT [--texts 1000] [--threads 2] [--rounds 3]
+    scripts/bench/embeddings.py AKUNU MODEL_DIRECTORY MODEL.gguf TEXT [--texts 1000] [--threads 2] [--rounds 3] [--beside NAME ...]
 
 Needs: pip install sentence-transformers xllamacpp numpy. MODEL_DIRECTORY and MODEL.gguf are the same model, in F32. The texts are pieces of TEXT
 of 4 to 100 words. akunu's time is of the whole command, its start and the loading of the model included; the others' is of embedding alone,
@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beside", action="append", metavar="NAME", help="only this one: sentence-transformers, llama.cpp")
     options = parser.parse_args()
     words = options.text.read_text(encoding="utf-8").split()
     numbers = random.Random(1)
@@ -100,6 +101,8 @@ def main() -> None:
             "sentence-transformers": lambda out: child(SENTENCE_TRANSFORMERS, options.directory, texts, out, options.threads),
             "llama.cpp": lambda out: child(LLAMA_CPP, options.gguf, texts, out, options.threads),
         }
+        if options.beside:
+            contenders = {name: run for name, run in contenders.items() if name in ("akunu, SafeTensors", *options.beside)}
         times = {name: [] for name in contenders}
         for _ in range(options.rounds):
             for i, (name, run) in enumerate(contenders.items()):

@@ -239,3 +239,27 @@ fn an_output_that_is_tied_is_left_out_and_so_are_tables_of_angles() {
     assert!(gguf.get_tensor("output.weight").is_none());
     assert_eq!(gguf.tensors().len(), 11);
 }
+
+#[test]
+fn encoders_become_what_llama_cpp_would_make_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.gguf");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/encoders");
+    for name in ["bert", "nomic-bert"] {
+        let expected = ModelFile::open(fixtures.join(name).join("model.gguf")).unwrap();
+        let report = convert(&fixtures.join(name), &out, Recipe::F32).unwrap();
+        assert!(report.notes.iter().any(|note| note.contains("no tokenizer.json")), "{:?}", report.notes);
+        let converted = ModelFile::open(&out).unwrap();
+        assert_eq!(Architecture::of(&converted).unwrap().0, Architecture::of(&expected).unwrap().0, "{name}");
+        assert_eq!(converted.tensors().len(), expected.tensors().len());
+        for tensor in expected.tensors() {
+            let ours = converted.tensor(tensor.name).unwrap();
+            assert_eq!(ours.shape, tensor.shape, "{name}: {}", tensor.name);
+            assert_eq!(ours.to_f32().unwrap(), tensor.to_f32().unwrap(), "{name}: {}", tensor.name);
+        }
+    }
+    let refused =
+        |name: &str| convert(&fixtures.join(name), &out, Recipe::F32).map(drop).unwrap_err().to_string();
+    assert!(refused("xlm-roberta").contains("an encoder of RoBERTa's kind"));
+    assert!(refused("bert-tanh").contains("hidden_act"));
+}

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use akunu::embed::{EmbedOptions, Embedder, Pooling, Shape, TooLong};
+use akunu::quantize::{Options, Recipe, quantize};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -15,11 +17,15 @@ struct Oracle {
 }
 
 fn minilm(options: &EmbedOptions) -> Embedder {
+    Embedder::load(folder(), options).unwrap()
+}
+
+fn folder() -> PathBuf {
     let folder = std::env::var_os("AKUNU_TEST_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
     let path = folder.join("models/minilm");
     assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    Embedder::load(path, options).unwrap()
+    path
 }
 
 fn oracle() -> Oracle {
@@ -40,6 +46,22 @@ fn minilm_gives_the_vectors_of_sentence_transformers() {
     {
         let cosine: f64 = ours.iter().zip(theirs).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
         assert!(cosine > 0.999_99, "{text:?}: {cosine}");
+    }
+}
+
+#[test]
+fn minilm_quantised_to_gguf_gives_nearly_the_same_vectors() {
+    let Oracle { texts, tokens, vectors } = oracle();
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("minilm.gguf");
+    quantize(folder(), &path, &Options::new(Recipe::Q8_0), &mut |_| ControlFlow::Continue(())).unwrap();
+    let embedder = Embedder::load(&path, &EmbedOptions::default()).unwrap();
+    assert_eq!(embedder.pooling(), Pooling::Mean);
+    let ours: Vec<_> = texts.iter().map(|text| embedder.tokens(text, TooLong::Refuse).unwrap()).collect();
+    assert_eq!(ours, tokens);
+    for (ours, theirs) in embedder.embed(&ours, Shape::default()).unwrap().iter().zip(&vectors) {
+        let cosine: f64 = ours.iter().zip(theirs).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        assert!(cosine > 0.999, "{cosine}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Hugging Face directories as GGUF: names, the order of rows, settings, vocabulary.
 
+mod encoder;
 mod metadata;
 mod tensors;
 mod vocabulary;
@@ -14,17 +15,13 @@ use akunu_program::program::Mask;
 
 use super::plan::Facts;
 use super::{Header, Input, Plan, Source};
-use crate::{Error, Result};
+use crate::Result;
 
 /// Reads a checkpoint of a family that akunu runs. `file` is the same checkpoint.
 pub(super) fn read<'a>(file: &'a ModelFile, checkpoint: &'a Checkpoint) -> Result<Input<'a>> {
     let (architecture, names) = Architecture::of(file)?;
     if architecture.mask != Mask::Causal {
-        return Err(Error::Program(akunu_program::Error::Unsupported {
-            what: format!("converting a checkpoint of the architecture \"{}\"", architecture.family),
-            supported: "checkpoints of models that write text; `akunu embed` reads this one as it is"
-                .to_owned(),
-        }));
+        return encoder::read(file, checkpoint, &architecture, &names);
     }
     let tensors::Found { sources, mut notes } = tensors::find(checkpoint, &architecture, &names)?;
     let mut header = Writer::new();

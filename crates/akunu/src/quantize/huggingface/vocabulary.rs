@@ -38,7 +38,7 @@ const CUTS: [&str; 15] = [
 
 /// What the ways to cut text differ in: case, contractions, digits, runs of spaces and line ends, punctuation before letters
 /// and line ends, marks that combine, scripts without spaces, characters of more than one form.
-const CORNER_CASES: &str = concat!(
+pub(super) const CORNER_CASES: &str = concat!(
     "Hello World  and   more    spaces \t tabs\n\n\nlines\r\n  indented\n",
     "I'm you'RE we'll THEY'VE don't it's 'quoted' camelCase PascalCase SCREAMING_SNAKE x2y3z\n",
     "1 12 123 1234 12345 3.14159 1,234,567 0x1F ٣٤٥ ²³ ½ Ⅷ\n",
@@ -56,10 +56,7 @@ pub(super) fn write(
 ) -> Result<Option<String>> {
     write_chat_templates(checkpoint, header)?;
     let Some(path) = checkpoint.companion("tokenizer.json") else {
-        return Ok(Some(format!(
-            "there is no tokenizer.json in {}: the file has no vocabulary",
-            checkpoint.path().display()
-        )));
+        return Ok(Some(no_vocabulary(checkpoint)));
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let original = Tokenizer::from_dir(directory).map_err(Error::tokenizer(directory))?;
@@ -73,6 +70,11 @@ pub(super) fn write(
         .ok_or_else(|| unsupported(&path, "no vocabulary of GGUF cuts text the same way".to_owned()))?;
     fitting?.write(header)?;
     Ok(None)
+}
+
+/// What is said of a file that has none.
+pub(super) fn no_vocabulary(checkpoint: &Checkpoint) -> String {
+    format!("there is no tokenizer.json in {}: the file has no vocabulary", checkpoint.path().display())
 }
 
 /// `tokenizer.json`, as far as GGUF has room for it.

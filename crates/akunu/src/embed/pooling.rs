@@ -86,9 +86,9 @@ pub(super) fn finish(vector: &mut Vec<f32>, shape: Shape) {
 /// What a model's makers say about embedding with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Advice {
-    pub(super) pooling: Option<Pooling>,
+    pub(crate) pooling: Option<Pooling>,
     /// Most tokens of a text.
-    pub(super) context: Option<usize>,
+    pub(crate) context: Option<usize>,
 }
 
 /// Reads the advice: a field of GGUF files, the files of `sentence-transformers` beside checkpoints.

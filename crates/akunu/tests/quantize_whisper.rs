@@ -89,7 +89,14 @@ fn whisper_cpps_container_holds_the_same_tensors_sizes_and_vocabulary() {
         let made = WhisperGgml::open(&output).unwrap();
         let original = WhisperGgml::open(fixture("turbo/model.bin")).unwrap();
         assert_eq!(made.hparams(), original.hparams(), "{input}");
-        assert!(made.tokens().eq(original.tokens()), "{input}");
+        if input.ends_with(".bin") {
+            assert!(made.tokens().eq(original.tokens()));
+        } else {
+            let tokenizer = akunu::load_tokenizer(fixture("turbo")).unwrap();
+            assert_eq!(made.token_count(), 256);
+            let pieces = made.tokens().zip(0..);
+            pieces.for_each(|(piece, id)| assert_eq!(piece, tokenizer.token_bytes(id), "{input}"));
+        }
         for tensor in original.tensors() {
             let ours = made.tensor(tensor.name).unwrap();
             assert_eq!(

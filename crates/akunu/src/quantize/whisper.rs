@@ -50,20 +50,16 @@ pub(super) fn is_container(output: &Path) -> bool {
 /// Reads a model of speech that is to be converted, for whisper.cpp's container if there is a recipe for it, else for GGUF.
 pub(super) fn read(file: &ModelFile, container: Option<Recipe>) -> Result<Input<'_>> {
     let architecture = SpeechArchitecture::of(file)?;
-    let tokenizer = text::tokenizer(file)?;
     let mut notes = Vec::new();
     let header = match container {
-        Some(recipe) => {
-            let tokenizer = tokenizer.ok_or_else(|| text::no_vocabulary(file.path()))?;
-            Header::WhisperGgml(container_header(file, &architecture, &tokenizer, recipe)?)
-        }
+        Some(recipe) => Header::WhisperGgml(container_header(file, &architecture, recipe)?),
         None => {
             let mut header = gguf::Writer::new();
             write_metadata(&architecture, &mut header)?;
-            match &tokenizer {
-                Some(tokenizer) => write_vocabulary(tokenizer, &mut header)?,
+            match text::tokenizer(file)? {
+                Some(tokenizer) => write_vocabulary(&tokenizer, &mut header)?,
                 None => {
-                    notes.push(format!("{} has no vocabulary: nor has the new file", file.path().display()))
+                    notes.push(format!("{} has no vocabulary: nor has the new file", file.path().display()));
                 }
             }
             Header::Gguf(header)
@@ -172,7 +168,6 @@ fn check(file: &ModelFile, architecture: &SpeechArchitecture, sources: &[Source<
 fn container_header(
     file: &ModelFile,
     architecture: &SpeechArchitecture,
-    tokenizer: &Tokenizer,
     recipe: Recipe,
 ) -> Result<whisper_ggml::Writer> {
     let SpeechArchitecture { encoder, decoder, mels, vocabulary, .. } = architecture;
@@ -194,6 +189,7 @@ fn container_header(
     if let ModelFile::WhisperGgml(whisper) = file {
         return Ok(whisper_ggml::Writer::new(&hparams, &whisper.mel_filters(), whisper.tokens())?);
     }
+    let tokenizer = text::tokenizer(file)?.ok_or_else(|| text::no_vocabulary(file.path()))?;
     let values = akunu_audio::filters(*mels);
     let filters = MelFilters { mels: *mels, bins: values.len() / (*mels).max(1), values };
     let pieces = (0..tokenizer.id_of(END).unwrap_or_default()).map(|id| match tokenizer.kind(id) {

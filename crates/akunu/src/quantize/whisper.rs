@@ -14,7 +14,7 @@ use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{TokenKind, spell_bytes};
 
 use super::plan::Planned;
-use super::source::Source;
+use super::source::{Source, Values};
 use super::{Header, Input, Plan, Recipe, rules};
 use crate::{Error, Result, text};
 
@@ -120,11 +120,11 @@ fn sources<'a>(file: &'a ModelFile, architecture: &SpeechArchitecture) -> Result
     let mut sources = Vec::new();
     for (theirs, ours, side, globals) in sides {
         for part in globals {
-            take(file, &theirs.global(part), &ours.global(part), &mut sources);
+            take(file, &theirs.global(part), &ours.global(part), &mut sources)?;
         }
         for layer in 0..side.layers.len() {
             for part in LAYER {
-                take(file, &theirs.layer(layer, part), &ours.layer(layer, part), &mut sources);
+                take(file, &theirs.layer(layer, part), &ours.layer(layer, part), &mut sources)?;
             }
         }
     }
@@ -133,7 +133,7 @@ fn sources<'a>(file: &'a ModelFile, architecture: &SpeechArchitecture) -> Result
 }
 
 /// Takes what there is of a part: a table without an ending, a weight, a bias.
-fn take<'a>(file: &'a ModelFile, theirs: &str, ours: &str, sources: &mut Vec<Source<'a>>) {
+fn take<'a>(file: &'a ModelFile, theirs: &str, ours: &str, sources: &mut Vec<Source<'a>>) -> Result<()> {
     if let Some(table) = file.get_tensor(theirs) {
         sources.push(Source::stored(ours, table));
     }
@@ -141,13 +141,15 @@ fn take<'a>(file: &'a ModelFile, theirs: &str, ours: &str, sources: &mut Vec<Sou
         let Some(tensor) = file.get_tensor(&format!("{theirs}.{kind}")) else { continue };
         let is_table = ours.ends_with("positional_embedding");
         let name = if is_table { ours.to_owned() } else { format!("{ours}.{kind}") };
-        let mut source = Source::stored(name, tensor);
+        let mut source = Source::stored(name, tensor.clone());
         // whisper.cpp has the biases of convolutions as columns.
         if let ([count], true) = (source.shape.as_slice(), ours.contains(".conv")) {
             source.shape = vec![*count, 1];
+            source.values = Values::Computed(tensor.to_f32()?, tensor.dtype_name());
         }
         sources.push(source);
     }
+    Ok(())
 }
 
 /// Every tensor has a place, save the output matrix, which is the table of tokens.

@@ -11,7 +11,8 @@ use std::{env, fs, thread};
 use rewrite::{Kernel, Target};
 
 /// In the order they are joined: later files use what earlier ones define.
-const SOURCES: [&str; 8] = ["base", "forms", "gemv", "gemm", "rows", "attention", "experts", "select"];
+const SOURCES: [&str; 9] =
+    ["base", "forms", "gemv", "wide", "gemm", "rows", "attention", "experts", "select"];
 
 /// Names under which clang may be installed, the preferred one first.
 const CLANGS: [&str; 7] = ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
@@ -82,7 +83,7 @@ fn ptx(clang: &str, source: &Path, out: &Path) {
     write(&out.join("cuda_kernels.rs"), &table);
 }
 
-/// Threadgroup memory of each of the threadgroups that a walking kernel emulates, in bytes.
+/// Threadgroup memory of each of the four threadgroups that a block of a walking kernel emulates, in bytes.
 const WALK_POOL: u32 = 23 * 1024;
 
 /// The kernel that walks lists of commands and the functions it may call, as PTX that is put together when it is known which of
@@ -123,7 +124,7 @@ fn assemble(clang: &str, target: &[&str], unit: &Path, ptx: &Path) {
 
 /// What PTX is made for.
 const PTX: [&str; 6] =
-    ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx70"];
+    ["--target=nvptx64-nvidia-cuda", "-march=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx74"];
 
 /// How clang reads Metal: as C++ for OpenCL, with our own standard library.
 const FLAGS: [&str; 7] = [

@@ -22,8 +22,9 @@ pub enum Target {
 const THREADS: &str = "[[max_total_threads_per_threadgroup(";
 const KERNEL: &str = "kernel void ";
 
-/// Threads of the threadgroups that a walking kernel emulates: kernels may use fewer, and not more.
+/// Threads of the threadgroups that a walking kernel emulates: kernels may use fewer, or those of four.
 const WALK_THREADS: u32 = 128;
+const WALK_WHOLE: u32 = 4 * WALK_THREADS;
 
 /// How the names of kernels begin and end that are never walked: they are for many rows, and would only make the walking kernel larger.
 const MANY_ROWS: [(&str, &str); 3] = [("gemm_", ""), ("attend_all_", ""), ("gemv_", "_4")];
@@ -46,7 +47,7 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
         let begin = end + rest[end..].find('{').ok_or_else(|| format!("{name} has no body"))?;
         let after = begin + closing(&rest[begin..], '{', '}').ok_or_else(|| unclosed("body"))? + 1;
         let (parameters, statements) =
-            bind(&rest[open + 1..end], target).map_err(|p| format!("{name}: {p}"))?;
+            bind(&rest[open + 1..end], target, threads).map_err(|p| format!("{name}: {p}"))?;
         let body = &rest[begin + 1..after];
         rest = &rest[after..];
         match target {
@@ -57,7 +58,7 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
             }
             Target::Ptx => text += &format!("__kernel void {name}({parameters}) {{ {statements}{body}"),
             Target::Walk => {
-                let body = pooled(body);
+                let body = pooled(body, if threads == WALK_WHOLE { 4 } else { 1 });
                 text += &format!(
                     "extern \"C\" __attribute__((noinline)) void walk_{name}({parameters}) {{ {statements}{body}"
                 );
@@ -73,7 +74,7 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
 
 fn is_walked(name: &str, threads: u32) -> bool {
     let for_many = MANY_ROWS.iter().any(|(start, end)| name.starts_with(start) && name.ends_with(end));
-    threads <= WALK_THREADS && !for_many
+    (threads <= WALK_THREADS || threads == WALK_WHOLE) && !for_many
 }
 
 /// Where the bracket that opens `text` closes.
@@ -85,8 +86,8 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     })
 }
 
-/// A body whose arrays in threadgroup memory are taken from the pool that a walking kernel gives.
-fn pooled(body: &str) -> String {
+/// A body whose arrays in threadgroup memory are taken from so many of the pools that a walking kernel gives.
+fn pooled(body: &str, pools: u32) -> String {
     let (mut text, mut sizes) = (String::new(), Vec::new());
     let mut pieces = body.split("__local ");
     text += pieces.next().unwrap_or_default();
@@ -108,11 +109,11 @@ fn pooled(body: &str) -> String {
     if sizes.is_empty() {
         return text;
     }
-    format!("static_assert({} <= WALK_POOL, \"the pool is too small\"); {text}", sizes.join(" + "))
+    format!("static_assert({} <= {pools} * WALK_POOL, \"the pool is too small\"); {text}", sizes.join(" + "))
 }
 
 /// The parameters a kernel takes instead, and the statements that bind what it took before.
-fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
+fn bind(parameters: &str, target: Target, threads: u32) -> Result<(String, String), String> {
     let (mut kept, mut statements) = (Vec::new(), String::new());
     for parameter in parameters.split(',') {
         let (declaration, attribute) =
@@ -128,7 +129,8 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
                         statements += &format!("const {kind} {name} = *(const __global {kind}*)params; ");
                     }
                     Target::Walk => {
-                        statements += &format!("const {kind} {name} = *(const __local {kind}*)params; ");
+                        statements +=
+                            &format!("const __local {kind}& {name} = *(const __local {kind}*)params; ");
                     }
                     Target::Ptx => kept.push(format!("const {kind} {name}")),
                 }
@@ -141,7 +143,11 @@ fn bind(parameters: &str, target: Target) -> Result<(String, String), String> {
             }
             continue;
         }
+        let is_whole = threads == WALK_WHOLE;
         let value = match attribute {
+            "thread_index_in_threadgroup" if is_whole => "shim::whole_index()",
+            "thread_index_in_simdgroup" if is_whole => "shim::whole_index() % 32",
+            "simdgroup_index_in_threadgroup" if is_whole => "shim::whole_index() / 32",
             "threadgroup_position_in_grid" if target == Target::Walk => "{walk_x, walk_y, walk_z}",
             "threadgroup_position_in_grid" => "shim::group()",
             "thread_index_in_threadgroup" => "shim::thread_index()",

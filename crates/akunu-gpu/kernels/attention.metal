@@ -90,6 +90,28 @@ struct RotateParams {
     uint keys;     // rotated keys, in the arena, for a quantised cache: `remember` stores them
 };
 
+// The two elements of a pair: a rotated one, or neighbours among those that pass through.
+inline uint2 pair_of(uint pair, uint pairs, uint split) {
+    return split && pair < pairs ? uint2(pair, pair + pairs) : uint2(2 * pair, 2 * pair + 1);
+}
+
+// Two elements turned by an angle, given as its cosine and sine.
+inline float2 turned(float2 x, device const float* angle) {
+    const float cosine = angle[0], sine = angle[1];
+    return float2(x.x * cosine - x.y * sine, x.x * sine + x.y * cosine);
+}
+
+inline void store_key(device uchar* tile, uint at, uint2 pair, float2 x) {
+    device half* keys = (device half*)tile;
+    keys[(pair.x / 8 * BLOCK + at) * 8 + pair.x % 8] = half(x.x);
+    keys[(pair.y / 8 * BLOCK + at) * 8 + pair.y % 8] = half(x.y);
+}
+
+inline void store_value(device uchar* tile, const uint padded, uint at, uint2 pair, float2 x) {
+    device half* values = (device half*)tile + (BLOCK + at) * padded;
+    values[pair.x] = half(x.x), values[pair.y] = half(x.y);
+}
+
 // One thread for two elements of a head of q, k or v.
 [[max_total_threads_per_threadgroup(128)]]
 kernel void rotate(
@@ -107,43 +129,31 @@ kernel void rotate(
     if (head >= p.heads + 2 * kv_heads) return;
     const Row row = rows[p.first + group.y];
     const uint position = row.y;
-    // The two elements: a rotated pair, or neighbours among those that pass through.
-    uint a = 2 * pair, b = 2 * pair + 1;
+    const uint2 both = pair_of(pair, p.pairs, p.split);
+    const uint a = both.x, b = both.y;
     const bool turns = p.angles != NONE && pair < p.pairs && head < p.heads + kv_heads;
-    if (p.split && pair < p.pairs) a = pair, b = pair + p.pairs;
 
     device const float* x;
     if (head < p.heads) x = arena + p.q + group.y * p.q_stride + head * p.cache.head_dim;
     else if (head < p.heads + kv_heads)
         x = arena + p.k + group.y * p.k_stride + (head - p.heads) * p.cache.head_dim;
     else x = arena + p.v + group.y * p.k_stride + (head - p.heads - kv_heads) * p.cache.head_dim;
-    float first = x[a], second = x[b];
-    if (turns) {
-        device const float* angle = angles + p.angles + 2 * (position * p.pairs + pair);
-        const float cosine = angle[0], sine = angle[1], x0 = first, x1 = second;
-        first = x0 * cosine - x1 * sine, second = x0 * sine + x1 * cosine;
-    }
+    float2 y = float2(x[a], x[b]);
+    if (turns) y = turned(y, angles + p.angles + 2 * (position * p.pairs + pair));
     if (head < p.heads) {
         device float* out = arena + p.out + group.y * p.q_stride + head * p.cache.head_dim;
-        out[a] = first, out[b] = second;
+        out[a] = y.x, out[b] = y.y;
         return;
     }
     if (p.cache.quantised) {
         if (head >= p.heads + kv_heads) return;
         device float* key = arena + p.keys + group.y * p.k_stride + (head - p.heads) * p.cache.head_dim;
-        key[a] = first, key[b] = second;
+        key[a] = y.x, key[b] = y.y;
         return;
     }
     const uint block = tables[row.x * p.cache.table_stride + p.cache.table + position / BLOCK], at = position % BLOCK;
-    if (head < p.heads + kv_heads) {
-        device half* keys = (device half*)(kv + tile(p.cache, block, head - p.heads));
-        keys[(a / 8 * BLOCK + at) * 8 + a % 8] = half(first);
-        keys[(b / 8 * BLOCK + at) * 8 + b % 8] = half(second);
-    } else {
-        device half* values = (device half*)(kv + tile(p.cache, block, head - p.heads - kv_heads));
-        values += (BLOCK + at) * p.cache.padded;
-        values[a] = half(first), values[b] = half(second);
-    }
+    if (head < p.heads + kv_heads) store_key(kv + tile(p.cache, block, head - p.heads), at, both, y);
+    else store_value(kv + tile(p.cache, block, head - p.heads - kv_heads), p.cache.padded, at, both, y);
 }
 
 // Stores rotated keys and values as bytes: one thread for 32 elements of a head.
@@ -237,7 +247,14 @@ struct AttendParams {
     uint window; // 0: none
     float scale;
     float cap;   // 0: none
-    uint pad[2];
+    uint arrivals; // in the arena: how many parts of each row and threadgroup are done; NONE: `attend_merge` adds parts
+    uint k;        // in the arena, or NONE: q is rotated and the row's keys and values are stored
+    uint v;
+    uint k_stride;
+    uint angles; // of the rotation, as in RotateParams
+    uint pairs;
+    uint split;
+    uint pad[3];
 };
 
 // Positions are taken in parts of 128, counted from position 0, so that what a row gets depends on its own length alone.
@@ -245,12 +262,26 @@ constant uint PART = 128;
 // Heads that share a key and value head are taken four at a time.
 constant uint TOGETHER = 4;
 
+// Adds the parts of a head, a thread for each dim.
+inline void merge_parts(device float* arena, const AttendParams p, uint row, uint head, uint parts, uint first, uint threads) {
+    const uint dim = p.cache.head_dim;
+    device const float* part = arena + p.partial + (row * p.heads + head) * p.parts * (dim + 2);
+    float largest = negative_infinity(), total = 0.0f;
+    for (uint i = 0; i < parts; ++i) largest = max(largest, part[i * (dim + 2) + dim]);
+    for (uint i = 0; i < parts; ++i) total += exp(part[i * (dim + 2) + dim] - largest) * part[i * (dim + 2) + dim + 1];
+    for (uint d = first; d < dim; d += threads) {
+        float y = 0.0f;
+        for (uint i = 0; i < parts; ++i) y += exp(part[i * (dim + 2) + dim] - largest) * part[i * (dim + 2) + d];
+        arena[p.out + row * p.stride + head * dim + d] = y / total;
+    }
+}
+
 // One threadgroup for up to four heads of a row: for one part of its positions, or for all of them one after the other.
-// Every thread scores one position; then every SIMD group sums 32 positions' values, every lane 2 PAIRS dims.
+// Every thread scores one position; then every SIMD group sums values of a quarter of them, every lane 2 PAIRS dims.
 template <int PAIRS, bool ALL, bool QUANTISED>
-inline void attend(device float* arena, device const uchar* kv, device const Row* rows, device const uint* tables,
-                   const AttendParams p, threadgroup float* queries, threadgroup float* weights, threadgroup float* best,
-                   threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
+inline void attend(device float* arena, device uchar* kv, device const Row* rows, device const uint* tables,
+                   device const float* angles, const AttendParams p, threadgroup float* queries, threadgroup float* weights,
+                   threadgroup float* best, threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
     const Row row = rows[p.first + group.y];
     const uint end = row.y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
     const uint first_part = begin / PART + (ALL ? 0 : group.z), last_part = ALL ? (end - 1) / PART : first_part;
@@ -261,9 +292,31 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
     const uint kv_head = group.x / chunks, first_head = kv_head * sharing + group.x % chunks * TOGETHER;
     const uint count = min(TOGETHER, (kv_head + 1) * sharing - first_head);
     device const uint* table = tables + row.x * p.cache.table_stride + p.cache.table;
-    for (uint i = thread_index; i < TOGETHER * padded; i += 128) {
-        const uint r = i / padded, d = i % padded;
-        queries[i] = r < count && d < dim ? arena[p.q + group.y * p.stride + (first_head + r) * dim + d] : 0.0f;
+    const bool raw = !ALL && !QUANTISED && p.k != NONE;
+    if (raw) {
+        // Heads of q, then the key and the value, which all threadgroups of a key head that need them store alike.
+        const uint halves = dim / 2, stored = first_part == (end - 1) / PART ? 2 : 0;
+        device uchar* to = kv + tile(p.cache, table[(end - 1) / BLOCK], kv_head);
+        for (uint i = thread_index; i < (TOGETHER + stored) * halves; i += 128) {
+            const uint r = i / halves, pair = i % halves;
+            const uint2 both = pair_of(pair, p.pairs, p.split);
+            device const float* x = arena + p.q + group.y * p.stride + (first_head + min(r, count - 1)) * dim;
+            if (r >= TOGETHER) x = arena + (r == TOGETHER ? p.k : p.v) + group.y * p.k_stride + kv_head * dim;
+            float2 y = float2(x[both.x], x[both.y]);
+            if (p.angles != NONE && pair < p.pairs && r <= TOGETHER)
+                y = turned(y, angles + p.angles + 2 * (row.y * p.pairs + pair));
+            if (r == TOGETHER) store_key(to, (end - 1) % BLOCK, both, y);
+            else if (r > TOGETHER) store_value(to, padded, (end - 1) % BLOCK, both, y);
+            else queries[r * padded + both.x] = y.x, queries[r * padded + both.y] = y.y;
+        }
+        for (uint i = thread_index; i < TOGETHER * (padded - dim); i += 128)
+            queries[i / (padded - dim) * padded + dim + i % (padded - dim)] = 0.0f;
+        threadgroup_barrier(mem_flags::mem_device);
+    } else {
+        for (uint i = thread_index; i < TOGETHER * padded; i += 128) {
+            const uint r = i / padded, d = i % padded;
+            queries[i] = r < count && d < dim ? arena[p.q + group.y * p.stride + (first_head + r) * dim + d] : 0.0f;
+        }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -315,24 +368,29 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
 #pragma unroll
             for (int j = 0; j < PAIRS; ++j) sum[r][j] *= shrink;
         }
-        simdgroup_barrier(mem_flags::mem_threadgroup);
-        // These 32 positions lie in one block.
-        const uint from = max(begin, part * PART + 32 * sg), to = min(end, part * PART + 32 * sg + 32);
-        if (from < to) {
-            device const uchar* values = kv + tile(p.cache, table[from / BLOCK], kv_head);
+        // Every fourth position, so that short rows have work for all; of long rows, 32 that lie in one block.
+        if (ALL) simdgroup_barrier(mem_flags::mem_threadgroup);
+        else threadgroup_barrier(mem_flags::mem_threadgroup);
+        const uint part_begin = max(begin, part * PART), last_block = (end - 1) / BLOCK;
+        const uint from = ALL ? max(begin, part * PART + 32 * sg) : part_begin + (sg - part_begin) % 4;
+        const uint to = min(end, part * PART + (ALL ? 32 * sg + 32 : PART));
+        const uint first_block = min((ALL ? from : part_begin) / BLOCK, last_block);
+        const uint second_block = ALL ? first_block : min(part * (PART / BLOCK) + 1, last_block);
+        device const uchar* values_a = kv + tile(p.cache, table[first_block], kv_head);
+        device const uchar* values_b = kv + tile(p.cache, table[second_block], kv_head);
 #pragma unroll 8
-            for (uint at = from; at < to; ++at) {
-                const float4 weight = ((threadgroup const float4*)weights)[at % PART];
-                const float of_head[TOGETHER] = {weight.x, weight.y, weight.z, weight.w};
+        for (uint at = from; at < to; at += ALL ? 1 : 4) {
+            device const uchar* values = !ALL && at / BLOCK == second_block ? values_b : values_a;
+            const float4 weight = ((threadgroup const float4*)weights)[at % PART];
+            const float of_head[TOGETHER] = {weight.x, weight.y, weight.z, weight.w};
 #pragma unroll
-                for (int j = 0; j < PAIRS; ++j) {
-                    // Lanes beyond the last pair take it again, and store nothing.
-                    const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, min(lane + 32 * j, padded / 2 - 1));
+            for (int j = 0; j < PAIRS; ++j) {
+                // Lanes beyond the last pair take it again, and store nothing.
+                const float2 v = load_value<QUANTISED>(values, p.cache, at % BLOCK, min(lane + 32 * j, padded / 2 - 1));
 #pragma unroll
-                    for (uint r = 0; r < TOGETHER; ++r) {
-                        sum[r][j].x = fma(of_head[r], v.x, sum[r][j].x);
-                        sum[r][j].y = fma(of_head[r], v.y, sum[r][j].y);
-                    }
+                for (uint r = 0; r < TOGETHER; ++r) {
+                    sum[r][j].x = fma(of_head[r], v.x, sum[r][j].x);
+                    sum[r][j].y = fma(of_head[r], v.y, sum[r][j].y);
                 }
             }
         }
@@ -340,6 +398,8 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 
+    const uint parts = (end - 1) / PART - begin / PART + 1;
+    const bool is_whole = ALL || parts == 1;
 #pragma unroll
     for (uint r = 0; r < TOGETHER; ++r) {
         if (lane == 0) best[sg * TOGETHER + r] = total[r];
@@ -358,29 +418,42 @@ inline void attend(device float* arena, device const uchar* kv, device const Row
         const float weight = (best[r] + best[TOGETHER + r]) + (best[2 * TOGETHER + r] + best[3 * TOGETHER + r]);
         const uint head = first_head + r;
         device float* out = arena + p.out + group.y * p.stride + head * dim;
-        if (!ALL) {
+        if (!is_whole) {
             out = arena + p.partial + ((group.y * p.heads + head) * p.parts + group.z) * (dim + 2);
             if (thread_index == 0) out[dim] = largest[r], out[dim + 1] = weight;
         }
         for (uint d = thread_index; d < dim; d += 128) {
             const uint step = TOGETHER * padded, at = r * padded + d;
             const float y = (sums[at] + sums[step + at]) + (sums[2 * step + at] + sums[3 * step + at]);
-            out[d] = ALL ? y / weight : y;
+            out[d] = is_whole ? y / weight : y;
         }
     }
+    if (is_whole || p.arrivals == NONE) return;
+    // Whoever is last adds the parts.
+    threadgroup_barrier(mem_flags::mem_device);
+    if (thread_index == 0) {
+        device uint* arrivals = (device uint*)(arena + p.arrivals) + group.y * p.cache.kv_heads * chunks + group.x;
+        const bool is_last = arrive(arrivals) == parts - 1;
+        if (is_last) *arrivals = 0;
+        best[0] = is_last ? 1.0f : 0.0f;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (best[0] == 0.0f) return;
+    for (uint r = 0; r < count; ++r) merge_parts(arena, p, group.y, first_head + r, parts, thread_index, 128);
 }
 
 #define ATTEND_KERNEL(name, DIM, ALL, QUANTISED) \
     [[max_total_threads_per_threadgroup(128)]] kernel void name##_##DIM( \
-        device float* arena [[buffer(0)]], device const uchar* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
-        device const uint* tables [[buffer(3)]], constant AttendParams& p [[buffer(4)]], \
+        device float* arena [[buffer(0)]], device uchar* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
+        device const uint* tables [[buffer(3)]], device const float* angles [[buffer(4)]], \
+        constant AttendParams& p [[buffer(5)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
         threadgroup float4 queries[DIM]; \
         threadgroup float4 weights[128]; \
         threadgroup float best[4 * 4]; \
         threadgroup float sums[4 * 4 * DIM]; \
-        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, p, (threadgroup float*)queries, \
+        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, angles, p, (threadgroup float*)queries, \
                                          (threadgroup float*)weights, best, sums, group, thread_index, lane, sg); \
     }
 #define ATTEND_KERNELS(DIM) \
@@ -390,7 +463,7 @@ ATTEND_KERNELS(64)
 ATTEND_KERNELS(128)
 ATTEND_KERNELS(256)
 
-// Adds the parts of a row: one threadgroup for each head.
+// Adds the parts of a row that has several: one threadgroup for each head.
 [[max_total_threads_per_threadgroup(64)]]
 kernel void attend_merge(
     device float*          arena [[buffer(0)]],
@@ -399,16 +472,7 @@ kernel void attend_merge(
     uint3 group        [[threadgroup_position_in_grid]],
     uint  thread_index [[thread_index_in_threadgroup]])
 {
-    const uint dim = p.cache.head_dim, end = rows[p.first + group.y].y + 1;
-    const uint begin = p.window != 0 && end > p.window ? end - p.window : 0;
+    const uint end = rows[p.first + group.y].y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
     const uint parts = (end - 1) / PART - begin / PART + 1;
-    device const float* part = arena + p.partial + (group.y * p.heads + group.x) * p.parts * (dim + 2);
-    float largest = negative_infinity(), total = 0.0f;
-    for (uint i = 0; i < parts; ++i) largest = max(largest, part[i * (dim + 2) + dim]);
-    for (uint i = 0; i < parts; ++i) total += exp(part[i * (dim + 2) + dim] - largest) * part[i * (dim + 2) + dim + 1];
-    for (uint d = thread_index; d < dim; d += 64) {
-        float y = 0.0f;
-        for (uint i = 0; i < parts; ++i) y += exp(part[i * (dim + 2) + dim] - largest) * part[i * (dim + 2) + d];
-        arena[p.out + group.y * p.stride + group.x * dim + d] = y / total;
-    }
+    if (parts > 1) merge_parts(arena, p, group.y, group.x, parts, thread_index, 64);
 }

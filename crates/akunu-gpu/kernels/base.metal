@@ -53,6 +53,40 @@ inline float activate(float x, uint kind) {
     return 0.5f * x * (1.0f + error_function(x * 0.70710678119f));
 }
 
+// Parameters where they lie.
+#ifndef PARAMS
+#define PARAMS(T) constant T&
+#endif
+
+#ifndef SHIM_NVIDIA
+// What is read once, and before it is needed.
+template <typename T> inline T once(device const T* from) {
+    return *from;
+}
+// c plus the products of four bytes: those of a count from 0, those of b from -128 or from 0.
+inline int dot_signed(uint a, uint b, int c) {
+    for (uint i = 0; i < 4; ++i) c += int((a >> (8 * i)) & 255) * (int(b << (24 - 8 * i)) >> 24);
+    return c;
+}
+inline uint dot_unsigned(uint a, uint b, uint c) {
+    for (uint i = 0; i < 4; ++i) c += ((a >> (8 * i)) & 255) * ((b >> (8 * i)) & 255);
+    return c;
+}
+// x, computed here and not later: what it is made of need not be kept.
+inline float settled(float x) {
+    return x;
+}
+// Counts an arrival and gives how many came before. Only asked for where threadgroups of a launch see what others wrote before they
+// arrived.
+inline uint arrive(device uint* count) {
+    return (*count)++;
+}
+// The threads of a threadgroup of 512 meet.
+inline void whole_barrier() {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+#endif
+
 // cap tanh(x / cap), or x where there is no cap.
 inline float soft_cap(float x, float cap) {
     return cap > 0.0f ? cap * exact_tanh(x / cap) : x;

@@ -60,70 +60,61 @@ template <> inline void unpack<8>(device const uint4* w, const Matrix m, uint at
     }
 }
 
-// Codes as a wide product takes them: sixteen bytes (fewer for 2 and 3 bits) at a time, expanded when they have arrived.
+// Codes as a wide product takes them: sixteen bytes (fewer for 2 and 3 bits) at a time.
 //
-// EIGHTS groups of eight make one load. A group's weights come as (q - zero) 2^shift(i): the codes of 4 and 8 bits stay at the
-// bits where they lie, which saves instructions, and the input is divided by the same powers of two, which rounds nothing.
+// EIGHTS groups of eight make one load. Codes are bytes when they are used, four at a time in the order that is cheapest to make:
+// IntegerInput in wide.metal knows it.
 template <int BITS> struct Codes;
 
-template <> struct Codes<2> {
-    enum { EIGHTS = 4 };
-    uint2 low;
-    static inline uint shift(uint i) { return 2 * i; }
-    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint2>(w, m.low)[at >> 2]; }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint v = (eight < 2 ? low.x : low.y) >> (16 * (eight & 1));
-        for (uint i = 0; i < 8; ++i)
-            q[i] = as_type<float>((v & (3u << (2 * i))) | 0x4B000000u) - (8388608.0f + zero * float(1 << (2 * i)));
-    }
-};
-
-template <> struct Codes<3> {
-    enum { EIGHTS = 4 };
-    uint2 low;
-    uint high;
-    static inline uint shift(uint) { return 0; }
-    inline void fetch(device const uint4* w, const Matrix m, uint at) {
-        low = plane<uint2>(w, m.low)[at >> 2], high = plane<uint>(w, m.high)[at >> 2];
-    }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint v = (eight < 2 ? low.x : low.y) >> (16 * (eight & 1)), h = high >> (8 * eight);
-        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (2 * i)) & 3) | (((h >> i) & 1) << 2), zero);
-    }
-};
+// Bits 0, 4, 8 and 12 of x (and the ones above them, where the mask has them) at the lowest bits of the four bytes.
+inline uint spread(uint x, uint mask) {
+    const uint pairs = (x | (x << 8)) & (mask * 0x00110011u);
+    return (pairs | (pairs << 4)) & (mask * 0x01010101u);
+}
 
 // One of the words of a vector, by a number known to the compiler.
 inline uint word_of(const uint4 v, uint i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+template <> struct Codes<2> {
+    enum { EIGHTS = 4 };
+    uint2 low;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = once(plane<uint2>(w, m.low) + (at >> 2)); }
+    inline uint bytes(uint k) const { return ((k < 4 ? low.x : low.y) >> (2 * (k % 4))) & 0x03030303u; }
+};
+
+template <> struct Codes<3> {
+    enum { EIGHTS = 4 };
+    uint2 low;
+    uint high;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        low = once(plane<uint2>(w, m.low) + (at >> 2)), high = once(plane<uint>(w, m.high) + (at >> 2));
+    }
+    inline uint bytes(uint k) const {
+        const uint upper = spread((high >> (16 * (k / 4) + k % 4)) & 0x1111u, 1);
+        return (((k < 4 ? low.x : low.y) >> (2 * (k % 4))) & 0x03030303u) | (upper << 2);
+    }
+};
+
 template <> struct Codes<4> {
     enum { EIGHTS = 4 };
     uint4 low;
-    static inline uint shift(uint i) { return 4 * (i & 3); }
-    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 2]; }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint v = word_of(low, eight), u = v >> 16;
-        for (uint i = 0; i < 4; ++i) {
-            const uint mask = 15u << (4 * i);
-            const float middle = 8388608.0f + zero * float(1 << (4 * i));
-            q[i] = as_type<float>((v & mask) | 0x4B000000u) - middle;
-            q[i + 4] = as_type<float>((u & mask) | 0x4B000000u) - middle;
-        }
-    }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = once(plane<uint4>(w, m.low) + (at >> 2)); }
+    inline uint bytes(uint k) const { return (word_of(low, k / 2) >> (4 * (k % 2))) & 0x0F0F0F0Fu; }
 };
 
 template <> struct Codes<5> {
     enum { EIGHTS = 4 };
     uint4 low;
     uint high;
-    static inline uint shift(uint) { return 0; }
     inline void fetch(device const uint4* w, const Matrix m, uint at) {
-        low = plane<uint4>(w, m.low)[at >> 2], high = plane<uint>(w, m.high)[at >> 2];
+        low = once(plane<uint4>(w, m.low) + (at >> 2)), high = once(plane<uint>(w, m.high) + (at >> 2));
     }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint v = word_of(low, eight), h = high >> (8 * eight);
-        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (4 * i)) & 15) | (((h >> i) & 1) << 4), zero);
+    inline uint bytes(uint k) const {
+        // Bits 0, 2, 4 and 6 to bits 4, 12, 20 and 28: one product has them there among others.
+        const uint upper = (((high >> (8 * (k / 2) + k % 2)) & 0x55u) * 0x00410410u) & 0x10101010u;
+        return ((word_of(low, k / 2) >> (4 * (k % 2))) & 0x0F0F0F0Fu) | upper;
     }
 };
 
@@ -131,83 +122,96 @@ template <> struct Codes<6> {
     enum { EIGHTS = 4 };
     uint4 low;
     uint2 high;
-    static inline uint shift(uint) { return 0; }
     inline void fetch(device const uint4* w, const Matrix m, uint at) {
-        low = plane<uint4>(w, m.low)[at >> 2], high = plane<uint2>(w, m.high)[at >> 2];
+        low = once(plane<uint4>(w, m.low) + (at >> 2)), high = once(plane<uint2>(w, m.high) + (at >> 2));
     }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint v = word_of(low, eight), h = (eight < 2 ? high.x : high.y) >> (16 * (eight & 1));
-        for (uint i = 0; i < 8; ++i) q[i] = centred(((v >> (4 * i)) & 15) | (((h >> (2 * i)) & 3) << 4), zero);
+    inline uint bytes(uint k) const {
+        const uint pairs = (k < 4 ? high.x : high.y) >> (16 * (k / 2 % 2) + 2 * (k % 2));
+        return ((word_of(low, k / 2) >> (4 * (k % 2))) & 0x0F0F0F0Fu) | (spread(pairs & 0x3333u, 3) << 4);
     }
 };
 
 template <> struct Codes<8> {
     enum { EIGHTS = 2 };
     uint4 low;
-    static inline uint shift(uint i) { return 8 * (i & 1); }
-    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 1]; }
-    inline void expand(uint eight, float zero, thread float* q) const {
-        const uint a = word_of(low, 2 * eight), b = word_of(low, 2 * eight + 1);
-        const uint words[4] = {a, a >> 16, b, b >> 16};
-        for (uint i = 0; i < 4; ++i) {
-            q[2 * i] = as_type<float>((words[i] & 0x00FFu) | 0x4B000000u) - (8388608.0f + zero);
-            q[2 * i + 1] = as_type<float>((words[i] & 0xFF00u) | 0x4B000000u) - (8388608.0f + 256.0f * zero);
-        }
-    }
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { low = once(plane<uint4>(w, m.low) + (at >> 1)); }
+    inline uint bytes(uint k) const { return word_of(low, k); }
 };
+
+// Scales are fetched as they lie, so that a wide product need not wait for them, and made numbers when they are used.
 
 // A scale for every 32.
 struct HalfScale {
     enum { HAS_MIN = 0, SPAN = 32 };
-    static inline float2 load(device const uint4* w, const Matrix m, uint at) {
-        return float2(float(plane<half>(w, m.scale)[at >> 2]), 0.0f);
-    }
+    ushort scale;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { scale = once(plane<ushort>(w, m.scale) + (at >> 2)); }
+    inline float2 value() const { return float2(float(as_type<half>(scale)), 0.0f); }
 };
 
 // A scale and a minimum for every 32.
 struct HalfMin {
     enum { HAS_MIN = 1, SPAN = 32 };
-    static inline float2 load(device const uint4* w, const Matrix m, uint at) {
-        const half2 v = plane<half2>(w, m.scale)[at >> 2];
-        return float2(float(v.x), float(v.y));
-    }
+    uint pair;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) { pair = once(plane<uint>(w, m.scale) + (at >> 2)); }
+    inline float2 value() const { return float2(as_type<half2>(pair)); }
 };
 
 // K-quants with minima: two halves for 256, two bytes for every 8 << SHIFT.
 template <int SHIFT> struct SuperMin {
     enum { HAS_MIN = 1, SPAN = 8 << SHIFT };
-    static inline float2 load(device const uint4* w, const Matrix m, uint at) {
-        const half2 d = plane<half2>(w, m.super)[at >> 5];
-        const uchar2 s = plane<uchar2>(w, m.scale)[at >> SHIFT];
-        return float2(float(d.x) * float(s.x), -(float(d.y) * float(s.y)));
+    uint super;
+    ushort pair;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        super = once(plane<uint>(w, m.super) + (at >> 5)), pair = once(plane<ushort>(w, m.scale) + (at >> SHIFT));
+    }
+    inline float2 value() const {
+        const float2 d = float2(as_type<half2>(super));
+        return float2(d.x * float(pair & 255), -(d.y * float(pair >> 8)));
     }
 };
 
 // K-quants without minima: a half for 256, a signed byte for every 16.
 struct SuperScale {
     enum { HAS_MIN = 0, SPAN = 16 };
-    static inline float2 load(device const uint4* w, const Matrix m, uint at) {
-        return float2(float(plane<half>(w, m.super)[at >> 5]) * float(plane<char>(w, m.scale)[at >> 1]), 0.0f);
+    ushort super;
+    uchar scale;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        super = once(plane<ushort>(w, m.super) + (at >> 5)), scale = once(plane<uchar>(w, m.scale) + (at >> 1));
+    }
+    inline float2 value() const {
+        return float2(float(as_type<half>(super)) * (float(scale ^ 128) - 128.0f), 0.0f);
     }
 };
 
 // Affine: two floats for every 8 << shift.
 struct Pair {
     enum { HAS_MIN = 1, SPAN = 32 };
-    static inline float2 load(device const uint4* w, const Matrix m, uint at) {
-        return plane<float2>(w, m.scale)[at >> m.shift];
+    float2 pair;
+    inline void fetch(device const uint4* w, const Matrix m, uint at) {
+        pair = as_type<float2>(once(plane<uint2>(w, m.scale) + (at >> m.shift)));
     }
+    inline float2 value() const { return pair; }
 };
 
-template <int BITS, int ZERO, typename Scale> struct Packed {
-    enum { HAS_MIN = Scale::HAS_MIN, SPAN = Scale::SPAN };
+// The scale of weights that are numbers themselves.
+inline float2 plain() {
+    return float2(1.0f, 0.0f);
+}
+struct NoScale {
+    inline void fetch(device const uint4*, const Matrix, uint) {}
+    inline float2 value() const { return plain(); }
+};
+
+template <int BITS_, int ZERO_, typename Scale_> struct Packed {
+    enum { HAS_MIN = Scale_::HAS_MIN, SPAN = Scale_::SPAN, BITS = BITS_, ZERO = ZERO_ };
+    typedef Codes<BITS_> Wide;
+    typedef Scale_ Scale;
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
-        unpack<BITS>(w, m, at, float(ZERO), q);
-        return scale(w, m, at);
+        unpack<BITS_>(w, m, at, float(ZERO_), q);
+        Scale_ scale;
+        scale.fetch(w, m, at);
+        return scale.value();
     }
-    typedef Codes<BITS> Wide;
-    static inline void expand(const Wide c, uint eight, thread float* q) { c.expand(eight, float(ZERO), q); }
-    static inline float2 scale(device const uint4* w, const Matrix m, uint at) { return Scale::load(w, m, at); }
 };
 
 // Codes that stand for these numbers.
@@ -218,24 +222,20 @@ struct IQ4_NL {
     static inline float2 load(device const uint4* w, const Matrix m, uint at, thread float* q) {
         const uint v = plane<uint>(w, m.low)[at];
         for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(v >> (4 * i)) & 15];
-        return scale(w, m, at);
+        Scale scale;
+        scale.fetch(w, m, at);
+        return scale.value();
     }
+    typedef HalfScale Scale;
     struct Wide {
         enum { EIGHTS = 4 };
         uint4 low;
-        static inline uint shift(uint) { return 0; }
-        inline void fetch(device const uint4* w, const Matrix m, uint at) { low = plane<uint4>(w, m.low)[at >> 2]; }
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { low = once(plane<uint4>(w, m.low) + (at >> 2)); }
     };
     static inline void expand(const Wide c, uint eight, thread float* q) {
         for (uint i = 0; i < 8; ++i) q[i] = IQ4_VALUES[(word_of(c.low, eight) >> (4 * i)) & 15];
     }
-    static inline float2 scale(device const uint4* w, const Matrix m, uint at) { return HalfScale::load(w, m, at); }
 };
-
-// The scale of weights that are numbers themselves.
-inline float2 plain() {
-    return float2(1.0f, 0.0f);
-}
 
 struct F32 {
     enum { HAS_MIN = 0, SPAN = 32 };
@@ -247,17 +247,16 @@ struct F32 {
     }
     struct Wide {
         enum { EIGHTS = 1 };
-        static inline uint shift(uint) { return 0; }
         float4 a, b;
         inline void fetch(device const uint4* w, const Matrix m, uint at) {
-            device const float4* v = plane<float4>(w, m.low) + 2 * at;
-            a = v[0], b = v[1];
+            device const uint4* v = plane<uint4>(w, m.low) + 2 * at;
+            a = as_type<float4>(once(v)), b = as_type<float4>(once(v + 1));
         }
     };
     static inline void expand(const Wide c, uint, thread float* q) {
         q[0] = c.a.x, q[1] = c.a.y, q[2] = c.a.z, q[3] = c.a.w, q[4] = c.b.x, q[5] = c.b.y, q[6] = c.b.z, q[7] = c.b.w;
     }
-    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
+    typedef NoScale Scale;
 };
 
 inline void halves(uint v, thread float* q) {
@@ -275,14 +274,13 @@ struct F16 {
     }
     struct Wide {
         enum { EIGHTS = 1 };
-        static inline uint shift(uint) { return 0; }
         uint4 v;
-        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = plane<uint4>(w, m.low)[at]; }
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = once(plane<uint4>(w, m.low) + at); }
     };
     static inline void expand(const Wide c, uint, thread float* q) {
         halves(c.v.x, q), halves(c.v.y, q + 2), halves(c.v.z, q + 4), halves(c.v.w, q + 6);
     }
-    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
+    typedef NoScale Scale;
 };
 
 inline void upper_halves(uint v, thread float* q) {
@@ -299,14 +297,13 @@ struct BF16 {
     }
     struct Wide {
         enum { EIGHTS = 1 };
-        static inline uint shift(uint) { return 0; }
         uint4 v;
-        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = plane<uint4>(w, m.low)[at]; }
+        inline void fetch(device const uint4* w, const Matrix m, uint at) { v = once(plane<uint4>(w, m.low) + at); }
     };
     static inline void expand(const Wide c, uint, thread float* q) {
         upper_halves(c.v.x, q), upper_halves(c.v.y, q + 2), upper_halves(c.v.z, q + 4), upper_halves(c.v.w, q + 6);
     }
-    static inline float2 scale(device const uint4*, const Matrix, uint) { return plain(); }
+    typedef NoScale Scale;
 };
 
 typedef Packed<4, 8, HalfScale> Q4_0;
@@ -329,8 +326,11 @@ typedef Packed<8, 0, Pair> Affine8;
 // Makes a kernel for every form; K(name, type).
 #define ALL_FORMS(K) K(f32, F32) REDUCED_FORMS(K)
 // The same but for F32.
-#define REDUCED_FORMS(K) \
-    K(f16, F16) K(bf16, BF16) \
-    K(q4_0, Q4_0) K(q4_1, Q4_1) K(q5_0, Q5_0) K(q5_1, Q5_1) K(q8_0, Q8_0) K(iq4_nl, IQ4_NL) \
+#define REDUCED_FORMS(K) K(f16, F16) K(bf16, BF16) K(iq4_nl, IQ4_NL) INTEGER_FORMS(K)
+// Those whose codes are numbers, or stand for some.
+#define NUMBER_FORMS(K) K(f32, F32) K(f16, F16) K(bf16, BF16) K(iq4_nl, IQ4_NL)
+// Those whose codes count in equal steps.
+#define INTEGER_FORMS(K) \
+    K(q4_0, Q4_0) K(q4_1, Q4_1) K(q5_0, Q5_0) K(q5_1, Q5_1) K(q8_0, Q8_0) \
     K(q2_k, Q2_K) K(q3_k, Q3_K) K(q4_k, Q4_K) K(q5_k, Q5_K) K(q6_k, Q6_K) \
     K(affine2, Affine2) K(affine3, Affine3) K(affine4, Affine4) K(affine5, Affine5) K(affine6, Affine6) K(affine8, Affine8)

@@ -9,6 +9,8 @@ pub struct ChipConfig {
     pub blocks: u32,
     /// Whether prompts are multiplied by the `tensor_*` kernels.
     pub tensor: bool,
+    /// Whether the last threadgroup of a row's attention adds its parts.
+    pub ordered: bool,
     /// Threadgroups that share the rows of a wide product: as many as run at once.
     pub wide: u32,
     /// Tokens of a chain that are asked for at once; between them the stop flag is read.
@@ -20,8 +22,8 @@ impl ChipConfig {
     pub fn new(facts: &Facts) -> ChipConfig {
         // A threadgroup for each unit, and no more than one SIMD group can merge at once.
         let blocks = facts.units.clamp(1, 128);
-        let (wide, chain) = (4 * facts.units.max(1), if facts.units > 1 { 16 } else { 1 });
-        ChipConfig { blocks, tensor: facts.tensor, wide, chain }
+        let (wide, chain) = (facts.units.max(1), if facts.units > 1 { 16 } else { 1 });
+        ChipConfig { blocks, tensor: facts.tensor, ordered: facts.ordered, wide, chain }
     }
 }
 
@@ -31,12 +33,15 @@ mod tests {
 
     #[test]
     fn larger_devices_share_the_search_more_widely() {
-        let facts = |units| Facts { name: String::new(), units, memory: 0, tensor: false };
-        assert_eq!(ChipConfig::new(&facts(1)), ChipConfig { blocks: 1, tensor: false, wide: 4, chain: 1 });
+        let facts = |units| Facts { name: String::new(), units, memory: 0, tensor: false, ordered: true };
+        assert_eq!(
+            ChipConfig::new(&facts(1)),
+            ChipConfig { blocks: 1, tensor: false, ordered: true, wide: 1, chain: 1 }
+        );
         assert_eq!(ChipConfig::new(&facts(10)).blocks, 10);
         assert_eq!(
             ChipConfig::new(&facts(132)),
-            ChipConfig { blocks: 128, tensor: false, wide: 528, chain: 16 }
+            ChipConfig { blocks: 128, tensor: false, ordered: true, wide: 132, chain: 16 }
         );
     }
 }

@@ -39,6 +39,15 @@ impl Form {
         }
     }
 
+    /// Columns that a lane of a wide product takes at once.
+    pub(crate) fn unit(self) -> u32 {
+        match self {
+            Form::F32 | Form::F16 | Form::BF16 => 8,
+            Form::Quantised(DType::Q8_0) | Form::Affine(8) => 16,
+            Form::Quantised(_) | Form::Affine(_) => 32,
+        }
+    }
+
     /// The kernel of a family that reads this form.
     pub(crate) fn kernel(self, family: Family) -> &'static str {
         macro_rules! names {

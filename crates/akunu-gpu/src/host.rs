@@ -53,6 +53,8 @@ pub struct Facts {
     pub memory: u64,
     /// Whether prompts are multiplied by the `tensor_*` kernels, for all dtypes but F32.
     pub tensor: bool,
+    /// Whether threadgroups of one launch see what others wrote before they counted themselves as done.
+    pub ordered: bool,
 }
 
 /// A device and its queue. Work runs in the order it was asked for.

@@ -45,6 +45,15 @@ pub(crate) enum Then {
     },
 }
 
+/// What a rotation takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Raw {
+    pub(crate) q: ValueId,
+    pub(crate) k: ValueId,
+    pub(crate) v: ValueId,
+    pub(crate) rope: Option<RopeId>,
+}
+
 /// One step of a lowered program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
@@ -76,9 +85,10 @@ pub(crate) enum Node {
         out: ValueId,
         scratch: u32,
     },
-    /// `scratch` holds the parts of rows that are decoded.
+    /// `scratch` holds the parts of rows that are decoded. `raw` is what a rotation just before made `q` of.
     Attend {
         q: ValueId,
+        raw: Option<Raw>,
         cache: CacheLayer,
         scale: f32,
         cap: Option<f32>,
@@ -133,6 +143,8 @@ pub(crate) struct Lowered {
     /// Thresholds, and the best of each block, for choosing tokens.
     pub(crate) thresholds: u32,
     pub(crate) best: u32,
+    /// Counts of what is done of decoded rows' attention: zero before and after it.
+    pub(crate) arrivals: u32,
 }
 
 /// Lowers a program. `blocks` are those that share the search for the best token.
@@ -148,6 +160,13 @@ pub(crate) fn lower(
     let outputs = limits.outputs as usize;
     let thresholds = arena.take(outputs)?;
     let best = arena.take(2 * outputs * blocks as usize)?;
+    let heads = nodes.iter().map(|node| match node {
+        Node::Attend { q, cache, .. } => {
+            program.value(*q).width / program.groups[cache.group.0 as usize].head_dim
+        }
+        _ => 0,
+    });
+    let arrivals = arena.take(decode_rows(limits) * heads.max().unwrap_or(0))?;
     let constants =
         nodes.iter_mut().map(|node| node.constants(layout, &mut arena)).collect::<Result<Vec<_>>>()?;
     let constants = constants.into_iter().flatten().collect();
@@ -185,7 +204,7 @@ pub(crate) fn lower(
             arena.give(places[id.0 as usize].at, sizes[id.0 as usize]);
         }
     }
-    Ok(Lowered { nodes, places, size: arena.size, constants, thresholds, best })
+    Ok(Lowered { nodes, places, size: arena.size, constants, thresholds, best, arrivals })
 }
 
 impl Node {
@@ -212,7 +231,12 @@ impl Node {
                 [*q, *k, *v].into_iter().for_each(|id| f(id, false));
                 f(*out, true);
             }
-            Node::Attend { q: x, out, .. } | Node::Gather { x, out } | Node::Route { logits: x, out, .. } => {
+            Node::Attend { q, raw, out, .. } => {
+                f(*q, false);
+                raw.iter().flat_map(|raw| [raw.q, raw.k, raw.v]).for_each(|id| f(id, false));
+                f(*out, true);
+            }
+            Node::Gather { x, out } | Node::Route { logits: x, out, .. } => {
                 f(*x, false);
                 f(*out, true);
             }
@@ -324,7 +348,15 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
                 Node::Rotate { q, k, v, rope, cache, out, scratch: 0 }
             }
             Op::Attend { q, cache, scale, cap, out, mask: Mask::Causal } => {
-                Node::Attend { q, cache, scale, cap, out, scratch: 0 }
+                let raw = match nodes.last() {
+                    Some(&Node::Rotate { q: from, k, v, rope, cache: stored, out: turned, .. })
+                        if turned == q && once(q) && stored == cache =>
+                    {
+                        Some(Raw { q: from, k, v, rope })
+                    }
+                    _ => None,
+                };
+                Node::Attend { q, raw, cache, scale, cap, out, scratch: 0 }
             }
             Op::Gate { gate, up, activation, out } => {
                 Node::Elements { operation: Elements::Gate(activation), x: gate, y: up, out }

@@ -62,7 +62,9 @@ params! {
         cache: Cache,
         q: u32, out: u32, stride: u32, partial: u32,
         heads: u32, first: u32, parts: u32, window: u32,
-        scale: f32, cap: f32, pad: [u32; 2],
+        scale: f32, cap: f32, arrivals: u32, k: u32,
+        v: u32, k_stride: u32, angles: u32, pairs: u32,
+        split: u32, pad: [u32; 3],
     }
     RouteParams {
         logits: u32, stride: u32, experts: u32, chosen: u32,

@@ -3,7 +3,7 @@
 
 mod products;
 
-use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Program, ValueId};
+use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Program, RopeId, ValueId};
 use akunu_program::rope::RopeLayout;
 use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
 use bytemuck::Pod;
@@ -108,14 +108,19 @@ pub(crate) struct Table<'a> {
 /// The commands for a batch of this shape.
 pub(crate) fn commands(table: &Table<'_>, shape: &Shape) -> Result<Vec<Command>> {
     let mut list = List { table, commands: Vec::with_capacity(2 * table.lowered.nodes.len()) };
-    for node in &table.lowered.nodes {
+    for (i, node) in table.lowered.nodes.iter().enumerate() {
         let segments = match table.program.value(node.out()).domain {
             Domain::Tokens => &shape.tokens,
             // Only sound has frames, and lowering refuses it.
             Domain::Outputs | Domain::Frames => &shape.outputs,
         };
+        let next = table.lowered.nodes.get(i + 1);
         for segment in segments {
-            list.node(node, *segment)?;
+            let is_left =
+                matches!(node, Node::Rotate { .. }) && next.is_some_and(|n| list.rotates(n, *segment));
+            if !is_left {
+                list.node(node, *segment)?;
+            }
         }
     }
     let outputs = shape.outputs.iter().map(|s| s.rows).sum();
@@ -314,13 +319,21 @@ impl List<'_> {
         self.push("elements", &[Bind::Arena], params, [out.width.div_ceil(128), rows, 1]);
     }
 
+    /// Where a rotation's angles lie, its pairs, and whether these are split.
+    fn turns(&self, rope: Option<RopeId>) -> (u32, u32, u32) {
+        rope.map_or((NONE, 0, 0), |id| {
+            let table = &self.table.program.ropes[id.0 as usize];
+            let split = u32::from(table.layout == RopeLayout::SplitHalf);
+            (self.table.angles[id.0 as usize], table.frequencies.len() as u32, split)
+        })
+    }
+
     fn rotate(&mut self, node: &Node, segment: Segment) {
         let &Node::Rotate { q, k, v, rope, cache, out, scratch } = node else { return };
         let described = self.table.cache(cache);
         let [q, k, v, out] = [q, k, v, out].map(|id| self.place(id, segment));
-        let table =
-            rope.map(|id| (&self.table.program.ropes[id.0 as usize], self.table.angles[id.0 as usize]));
         let heads = q.width / described.head_dim;
+        let (angles, pairs, split) = self.turns(rope);
         let params = RotateParams {
             cache: described,
             q: q.at,
@@ -331,9 +344,9 @@ impl List<'_> {
             k_stride: k.stride,
             heads,
             first: segment.first,
-            angles: table.map_or(NONE, |(_, at)| at),
-            pairs: table.map_or(0, |(rope, _)| rope.frequencies.len() as u32),
-            split: table.map_or(0, |(rope, _)| u32::from(rope.layout == RopeLayout::SplitHalf)),
+            angles,
+            pairs,
+            split,
             keys: scratch + segment.first * k.stride,
         };
         let threads = (heads + 2 * described.kv_heads) * described.head_dim / 2;
@@ -345,8 +358,16 @@ impl List<'_> {
         }
     }
 
+    /// Whether attention rotates and stores by itself: for one row, which sees no other row's keys of the same launch.
+    fn rotates(&self, node: &Node, segment: Segment) -> bool {
+        let is_raw = matches!(node, Node::Attend { raw: Some(_), .. });
+        is_raw && segment.decode && segment.rows == 1 && self.table.kind != KvType::Q8_0
+    }
+
     fn attend(&mut self, node: &Node, segment: Segment) {
-        let &Node::Attend { q, cache, scale, cap, out, scratch } = node else { return };
+        let &Node::Attend { q, raw, cache, scale, cap, out, scratch } = node else { return };
+        let raw = raw.filter(|_| self.rotates(node, segment));
+        let q = raw.map_or(q, |raw| raw.q);
         let described = self.table.cache(cache);
         let window = self.table.program.groups[cache.group.0 as usize].window;
         let parts = attend_parts(window, self.table.limits.context);
@@ -366,15 +387,22 @@ impl List<'_> {
             window: window.unwrap_or(0) as u32,
             scale,
             cap: cap.unwrap_or(0.0),
-            pad: [0; 2],
+            arrivals: if self.table.chip.ordered { self.table.lowered.arrivals } else { NONE },
+            k: NONE,
+            ..AttendParams::default()
         };
+        if let Some(raw) = raw {
+            let [k, v] = [raw.k, raw.v].map(|id| self.place(id, segment));
+            (params.k, params.v, params.k_stride) = (k.at, v.at, k.stride);
+            (params.angles, params.pairs, params.split) = self.turns(raw.rope);
+        }
         let size = match described.padded {
             ..=64 => 0,
             65..=128 => 1,
             _ => 2,
         };
         let quantised = usize::from(self.table.kind == KvType::Q8_0);
-        let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables];
+        let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables, Bind::Angles];
         if !segment.decode {
             self.push(ATTEND_ALL[quantised][size], &buffers, params, [chunks, segment.rows, 1]);
             return;
@@ -387,7 +415,9 @@ impl List<'_> {
             params.q = q.at + first * q.stride;
             params.out = out.at + first * out.stride;
             self.push(kernel, &buffers, params, [chunks, rows, parts]);
-            self.push("attend_merge", &[Bind::Arena, Bind::Rows], params, [heads, rows, 1]);
+            if !self.table.chip.ordered && parts > 1 {
+                self.push("attend_merge", &[Bind::Arena, Bind::Rows], params, [heads, rows, 1]);
+            }
         }
     }
 

@@ -116,7 +116,7 @@ impl Cuda {
         let name = String::from_utf8_lossy(&bytes).into_owned();
         Ok(Cuda {
             device,
-            facts: Facts { name, units: units as u32, memory: memory as u64, tensor: true },
+            facts: Facts { name, units: units as u32, memory: memory as u64, tensor: true, ordered: true },
             source: Ptx::new(KERNELS_PTX),
             kernels: Mutex::default(),
             walker,

@@ -61,30 +61,53 @@ fn line(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim()
 }
 
-/// The function by which the walking kernel calls others: each of them (its name, its threads) by its place in the list.
-pub(super) fn walk_call(called: &[(&str, u32)]) -> String {
-    let mut text = String::from(
-        ".func walk_call(.param .b32 number, .param .b64 buffers, .param .b64 params, .param .b64 pool,\n\
-         .param .b32 x, .param .b32 y, .param .b32 z)\n{\n\
-         .reg .pred %p;\n.reg .b32 %n, %t, %x, %y, %z;\n.reg .b64 %b, %q, %m;\n\
-         ld.param.u32 %n, [number];\nld.param.u64 %b, [buffers];\nld.param.u64 %q, [params];\n\
-         ld.param.u64 %m, [pool];\nld.param.u32 %x, [x];\nld.param.u32 %y, [y];\nld.param.u32 %z, [z];\n\
-         mov.u32 %t, %tid.x;\nand.b32 %t, %t, 127;\n",
+/// The kernel that walks, with the functions it calls (names, threads and texts) written out where it calls them by their places in
+/// the list: a call would save registers to memory.
+pub(super) fn inlined(kernel: &str, called: &[(&str, u32, &str)]) -> Option<String> {
+    let (before, rest) = kernel.split_once("{ // callseq")?;
+    let (call, after) = rest.split_once("} // callseq")?;
+    let after = after.split_once('\n')?.1;
+    // What is passed, in order: a number, three addresses, three numbers.
+    let passed: Vec<&str> = call
+        .lines()
+        .filter(|line| line.contains("st.param"))
+        .filter_map(|line| Some(line.rsplit_once(' ')?.1.trim().trim_end_matches(';')))
+        .collect();
+    let [number, buffers, params, pool, x, y, z] = passed[..] else { return None };
+    let mut text = format!(
+        "{before}{{\n.reg .pred %walk_p;\n.reg .b32 %walk_t;\n.reg .b32 %walk_n;\n.reg .b64 %walk_a<3>;\n.reg .b32 %walk_g<3>;\n\
+         mov.u32 %walk_t, %tid.x;\nand.b32 %walk_t, %walk_t, 127;\nmov.b32 %walk_n, {number};\n\
+         mov.b64 %walk_a0, {buffers};\nmov.b64 %walk_a1, {params};\nmov.b64 %walk_a2, {pool};\n\
+         mov.b32 %walk_g0, {x};\nmov.b32 %walk_g1, {y};\nmov.b32 %walk_g2, {z};\n"
     );
-    for (i, (name, threads)) in called.iter().enumerate() {
+    for (i, (_, threads, function)) in called.iter().enumerate() {
+        let body = function.split_once("\n{\n")?.1.split_once(&END[..END.len() - 3])?.0;
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "setp.ne.u32 %p, %n, {i};\n@%p bra NEXT_{i};\n\
-             setp.ge.u32 %p, %t, {threads};\n@%p bra END;\n\
-             {{\n.param .b64 a0;\n.param .b64 a1;\n.param .b64 a2;\n.param .b32 a3;\n.param .b32 a4;\n.param .b32 a5;\n\
-             st.param.b64 [a0], %b;\nst.param.b64 [a1], %q;\nst.param.b64 [a2], %m;\n\
-             st.param.b32 [a3], %x;\nst.param.b32 [a4], %y;\nst.param.b32 [a5], %z;\n\
-             call walk_{name}, (a0, a1, a2, a3, a4, a5);\n}}\nbra END;\nNEXT_{i}:\n"
+            "setp.ne.u32 %walk_p, %walk_n, {i};\n@%walk_p bra WALK_NEXT_{i};\n\
+             setp.ge.u32 %walk_p, %walk_t, {threads};\n@%walk_p bra WALK_END;\n{{\n"
         );
+        for line in body.lines() {
+            match parameter(line) {
+                _ if line.trim() == "ret;" => writeln!(text, "bra WALK_END;"),
+                Some((register, at @ 0..3)) => writeln!(text, "mov.b64 {register}, %walk_a{at};"),
+                Some((register, at)) => writeln!(text, "mov.b32 {register}, %walk_g{};", at - 3),
+                None => writeln!(text, "{line}"),
+            }
+            .ok()?;
+        }
+        let _ = write!(text, "}}\nbra WALK_END;\nWALK_NEXT_{i}:\n");
     }
-    text += "END:\nret;\n}\n";
-    text
+    Some(text + "WALK_END:\n}\n" + after)
+}
+
+/// The register that a line loads a parameter to, and the parameter's place.
+fn parameter(line: &str) -> Option<(&str, u32)> {
+    let (register, from) =
+        line.trim().strip_prefix("ld.param.")?.split_once(char::is_whitespace)?.1.split_once(',')?;
+    let place = from.rsplit_once("_param_")?.1.trim_end_matches("];").parse().ok()?;
+    Some((register.trim(), place))
 }
 
 #[cfg(test)]
@@ -129,5 +152,20 @@ mod tests {
     fn kernels_say_how_many_threads_they_have() {
         let kernel = Ptx::new(TEXT).kernel("k", 64, 2);
         assert!(kernel.is_some_and(|k| k.contains("// @k\n.reqntid 64, 1, 1\n.minnctapersm 2\n{\n")));
+    }
+
+    #[test]
+    fn calls_of_the_walking_kernel_are_written_out() {
+        let kernel = "mov.u32 %r1, 0;\n\t{ // callseq 0, 0\n\t.param .b32 param0;\n\tst.param.b32 \t[param0+0], %r1;\n\
+            \tst.param.b64 \t[param1+0], %rd1;\n\tst.param.b64 \t[param2+0], %rd2;\n\tst.param.b64 \t[param3+0], %rd3;\n\
+            \tst.param.b32 \t[param4+0], %r4;\n\tst.param.b32 \t[param5+0], %r5;\n\tst.param.b32 \t[param6+0], %r6;\n\
+            \tcall.uni walk_call, (param0);\n\t} // callseq 0\n\tbar.sync 0;\n";
+        let function = ".visible .func walk_f(\n)\n{\n\tld.param.u64 \t%rd9, [walk_f_param_1];\n\
+            \tld.param.u32 \t%r9, [walk_f_param_4];\n\tret;\n  // -- End function\n}\n";
+        let text = inlined(kernel, &[("f", 64, function)]).unwrap_or_default();
+        assert!(text.starts_with("mov.u32 %r1, 0;\n\t{\n.reg .pred %walk_p;\n"), "{text}");
+        let body = "setp.ge.u32 %walk_p, %walk_t, 64;\n@%walk_p bra WALK_END;\n{\nmov.b64 %rd9, %walk_a1;\nmov.b32 %r9, %walk_g1;\nbra WALK_END;\n  // \n}\n";
+        assert!(text.contains(body), "{text}");
+        assert!(text.ends_with("WALK_END:\n}\n\tbar.sync 0;\n"), "{text}");
     }
 }

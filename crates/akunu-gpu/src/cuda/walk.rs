@@ -8,7 +8,7 @@ use akunu_program::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 
 use super::driver::Address;
-use super::ptx::{Ptx, walk_call};
+use super::ptx::{Ptx, inlined};
 use super::{Buffer, Device, Kernel};
 use crate::host::{Bind, Command};
 
@@ -22,6 +22,9 @@ pub(super) const WORTHWHILE: usize = 8;
 
 /// Threads of a block of the walking kernel.
 const THREADS: u32 = 512;
+
+/// Marks the number of a kernel whose threadgroups have all threads of a block, as `kernels/walk.clcpp` does.
+const WHOLE: u32 = 1 << 31;
 
 /// The driver's number for how much threadgroup memory a kernel may be given.
 const MEMORY_ATTRIBUTE: i32 = 8;
@@ -75,13 +78,14 @@ impl Walker {
             return Ok(*kernel);
         }
         let missing = |name: &str| Error::Device(format!("there is no function \"{name}\""));
-        let mut text = self.source.preamble();
-        for (name, _) in called {
-            let function = self.source.function(&format!("walk_{name}"));
-            text += function.ok_or_else(|| missing(name))?;
-        }
-        text += &walk_call(called);
-        text += &self.source.kernel("walk", THREADS, 1).ok_or_else(|| missing("walk"))?;
+        let function = |&(name, threads): &(&'static str, u32)| {
+            let text = self.source.function(&format!("walk_{name}")).ok_or_else(|| missing(name))?;
+            Ok((name, threads, text))
+        };
+        let functions = called.iter().map(function).collect::<Result<Vec<_>>>()?;
+        let kernel = self.source.kernel("walk", THREADS, 1);
+        let kernel = kernel.and_then(|kernel| inlined(&kernel, &functions)).ok_or_else(|| missing("walk"))?;
+        let text = self.source.preamble() + &kernel;
         let device = &self.arrived.device;
         let kernel = device.function(device.load(&text)?, "walk")?;
         // SAFETY: the function is loaded.
@@ -102,8 +106,13 @@ impl Walker {
             let number = called.iter().position(|walked| walked.0 == command.kernel);
             let number =
                 number.ok_or_else(|| Error::Device(format!("{} cannot be walked", command.kernel)))?;
-            let mut step =
-                Step { number: number as u32, groups: command.groups, buffers: [0; 6], params: [0; 256] };
+            let whole = if called[number].1 == THREADS { WHOLE } else { 0 };
+            let mut step = Step {
+                number: number as u32 | whole,
+                groups: command.groups,
+                buffers: [0; 6],
+                params: [0; 256],
+            };
             for (address, bind) in step.buffers.iter_mut().zip(&command.buffers) {
                 *address = buffer(*bind).address;
             }

@@ -31,7 +31,13 @@ impl Emulator {
     pub fn new(schedule: Schedule) -> Emulator {
         Emulator {
             schedule,
-            facts: Facts { name: "kernels on the CPU".to_owned(), units: 1, memory: 0, tensor: false },
+            facts: Facts {
+                name: "kernels on the CPU".to_owned(),
+                units: 1,
+                memory: 0,
+                tensor: false,
+                ordered: false,
+            },
         }
     }
 }

@@ -64,6 +64,7 @@ impl Metal {
             units: cores::count().unwrap_or(cores::LEAST),
             memory: device.recommendedMaxWorkingSetSize(),
             tensor: false,
+            ordered: false,
         };
         Ok(Metal {
             device: Shared(device),

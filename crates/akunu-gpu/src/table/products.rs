@@ -9,9 +9,11 @@ use crate::host::Bind;
 use crate::lower::{Elements, Node, Norm, Then};
 use crate::params::{GemmParams, GemvParams, GemvPart, MixParams, NONE};
 
-/// Columns from which on rows of weights are wide, the blocks of columns that wide rows are made of, and the rows of a block.
+/// Columns from which on rows of weights are wide: of all products, and of those of at least so many weights.
 const WIDE_COLUMNS: u32 = 2048;
-const WIDE_MULTIPLE: u32 = 32;
+const WIDE_COLUMNS_OF_MANY: u32 = 1024;
+const MANY_WEIGHTS: u64 = 1 << 20;
+/// Rows of a block of wide ones.
 const WIDE_ROWS: u32 = 4;
 
 /// Rows of W and of X that a threadgroup multiplies, as in `kernels/tensor.clcpp`.
@@ -34,6 +36,13 @@ fn take_alike(parts: &mut Vec<(Form, GemvPart)>) -> Option<(Form, Vec<GemvPart>)
         !is_taken
     });
     Some((form, alike))
+}
+
+/// Whether the rows of these parts are wide.
+fn is_wide(form: Form, cols: u32, parts: &[GemvPart]) -> bool {
+    let weights: u64 = parts.iter().map(|part| u64::from(part.rows) * u64::from(cols)).sum();
+    let least = if weights >= MANY_WEIGHTS { WIDE_COLUMNS_OF_MANY } else { WIDE_COLUMNS };
+    cols >= least && cols.is_multiple_of(form.unit())
 }
 
 impl List<'_> {
@@ -75,9 +84,10 @@ impl List<'_> {
         let described = parts.iter().map(|part| self.part(part, out(part), residual, segment));
         let mut described = described.collect::<Result<Vec<_>>>()?;
         while let Some((form, alike)) = take_alike(&mut described) {
-            let family = match (params.cols, segment.rows) {
-                (WIDE_COLUMNS.., _) if params.cols.is_multiple_of(WIDE_MULTIPLE) => Family::Wide,
-                (_, 1) => Family::Gemv1,
+            // Which of them does not depend on how many rows are decoded, but for the last two, which give the same.
+            let family = match segment.rows {
+                _ if is_wide(form, params.cols, &alike) => Family::Wide,
+                1 => Family::Gemv1,
                 _ => Family::Gemv4,
             };
             self.gemv_launch(form, family, params, &alike);

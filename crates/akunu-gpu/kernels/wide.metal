@@ -1,0 +1,376 @@
+// Products of long rows: y = W x, by the parameters of gemv.metal.
+//
+// Threadgroups stay: as many as run at once share the rows of W. Each brings x to threadgroup memory, in tiles of columns, and its
+// sixteen SIMD groups read it there. Each of these takes blocks of four rows of W (or two of the gate and the same two of the other
+// factor), each lane a unit of columns (one load of codes) of all four at a time. Several such loads are under way before the
+// first is used, and they began before x was there; SIMD groups never wait for each other in between.
+//
+// Lanes' sums meet after every segment of columns, so that what a row gets does not depend on how large tiles are.
+
+constant uint WIDE_GROUPS = 16;
+constant uint WIDE_ROWS = 4;
+constant uint WIDE_SEGMENT = 2048;
+// Blocks of a SIMD group whose sums are kept from tile to tile.
+constant uint WIDE_ROUNDS = 32;
+// Columns of a tile.
+#ifndef WIDE_STAGED
+#define WIDE_STAGED 4096
+#endif
+
+// What a lane fetches at a time.
+template <typename Form, int SPANS> struct WideLoad {
+    typename Form::Wide codes[WIDE_ROWS];
+    typename Form::Scale scale[WIDE_ROWS][SPANS];
+};
+
+// x as floats.
+template <typename Form> struct FloatInput {
+    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS, UNITS = WIDE_STAGED / UNIT, PITCH = UNITS + 1 };
+    enum { SPAN = UNIT, SPANS = 1, VECTORS = 2 * EIGHTS * PITCH, FACTORS = 1 };
+    // Loads under way: as many as registers hold.
+    enum { AHEAD = sizeof(typename Form::Wide) == 16 && EIGHTS == 1 ? 4 : 2 };
+    float x[EIGHTS][8], there;
+
+    // Stores a group of eight of a tile.
+    static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged, threadgroup float*) {
+        if (!is_there) return;
+        threadgroup float4* to = (threadgroup float4*)staged + eight % EIGHTS * 2 * PITCH + eight / EIGHTS;
+        to[0] = float4(v[0], v[1], v[2], v[3]), to[PITCH] = float4(v[4], v[5], v[6], v[7]);
+    }
+
+    inline void load(threadgroup const uint4* staged, threadgroup const float*, uint unit, bool is_there) {
+        there = is_there ? 1.0f : 0.0f;
+#pragma unroll
+        for (uint e = 0; e < EIGHTS; ++e) {
+            threadgroup const float4* from = (threadgroup const float4*)staged + 2 * e * PITCH + unit;
+            const float4 a = from[0], b = from[PITCH];
+            x[e][0] = a.x, x[e][1] = a.y, x[e][2] = a.z, x[e][3] = a.w;
+            x[e][4] = b.x, x[e][5] = b.y, x[e][6] = b.z, x[e][7] = b.w;
+        }
+    }
+
+    // Adds what one row of W gives.
+    inline float dot(const typename Form::Wide codes, thread const typename Form::Scale* scale, float sum) const {
+        float y = 0.0f;
+#pragma unroll
+        for (uint e = 0; e < EIGHTS; ++e) {
+            float q[8];
+            Form::expand(codes, e, q);
+#pragma unroll
+            for (uint i = 0; i < 8; ++i) y = fma(q[i], x[e][i], y);
+        }
+        return fma(there * scale[0].value().x, y, sum);
+    }
+};
+
+// x as integers of 16 bits under one scale for a unit, their upper and lower bytes apart: dots with codes are exact.
+template <typename Form> struct IntegerInput {
+    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS, UNITS = WIDE_STAGED / UNIT, PITCH = UNITS + 1 };
+    // Columns that share a scale of W, of a unit.
+    enum { SPAN = int(Form::SPAN) < int(UNIT) ? int(Form::SPAN) : int(UNIT), SPANS = UNIT / SPAN };
+    enum { WORDS = UNIT / 4, VECTORS = WORDS / 2 * PITCH, FACTORS = UNITS * (1 + SPANS) };
+    enum { BYTES = sizeof(typename Form::Wide) + SPANS * sizeof(typename Form::Scale) };
+    enum { AHEAD = int(BYTES) > 20 ? 2 : EIGHTS == 2 ? 4 : 3 };
+    uint high[WORDS], low[WORDS];
+    float factor, total[SPANS];
+
+    // Stores a group of eight of a tile; the lanes of a unit do so together.
+    static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged,
+                             threadgroup float* factors) {
+        float largest = 0.0f;
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) largest = max(largest, abs(v[i]));
+#pragma unroll
+        for (uint m = 1; m < EIGHTS; m *= 2) largest = max(largest, simd_shuffle_xor(largest, m));
+        const float inverse = largest > 1e-30f ? 32767.0f / largest : 0.0f;
+        int q[8], whole = 0;
+        float sum = 0.0f;
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) {
+            q[i] = int(rint(v[i] * inverse));
+            whole += q[i], sum += v[i];
+        }
+        // Codes around a middle need the sum of integers, minima that of numbers.
+        if (Form::HAS_MIN) {
+#pragma unroll
+            for (uint m = 1; m < SPAN / 8; m *= 2) sum += simd_shuffle_xor(sum, m);
+        } else {
+#pragma unroll
+            for (uint m = 1; m < SPAN / 8; m *= 2) whole += simd_shuffle_xor(whole, m);
+        }
+        if (!is_there) return;
+        const uint unit = eight / EIGHTS, e = eight % EIGHTS;
+        if (e == 0) factors[unit] = largest * (1.0f / 32767.0f);
+        if (e % (SPAN / 8) == 0) factors[UNITS * (1 + e / (SPAN / 8)) + unit] = Form::HAS_MIN ? sum : as_type<float>(whole);
+        // Bytes in the order of the codes'.
+        threadgroup uint* words = (threadgroup uint*)staged + 4 * unit;
+        const uint below = WORDS * PITCH;
+        if (Form::BITS < 4) {
+            threadgroup ushort* pairs = (threadgroup ushort*)(words + e / 2 * 4 * PITCH) + e % 2;
+#pragma unroll
+            for (uint i = 0; i < 4; ++i) {
+                pairs[2 * i] = ushort(((q[i] >> 8) & 255) | (((q[i + 4] >> 8) & 255) << 8));
+                pairs[2 * i + 2 * below] = ushort((q[i] & 255) | ((q[i + 4] & 255) << 8));
+            }
+            return;
+        }
+        threadgroup uint* to = words + e / 2 * 4 * PITCH + e % 2 * 2;
+        const uint step = Form::BITS == 8 ? 1 : 2;
+#pragma unroll
+        for (uint k = 0; k < 2; ++k) {
+            const uint first = Form::BITS == 8 ? 4 * k : k;
+            uint upper = 0, lower = 0;
+#pragma unroll
+            for (uint b = 0; b < 4; ++b) {
+                const int value = q[first + b * step];
+                upper |= uint((value >> 8) & 255) << (8 * b), lower |= uint(value & 255) << (8 * b);
+            }
+            to[k] = upper, to[k + below] = lower;
+        }
+    }
+
+    inline void load(threadgroup const uint4* staged, threadgroup const float* factors, uint unit, bool is_there) {
+#pragma unroll
+        for (uint v = 0; v < WORDS / 4; ++v) {
+            const uint4 h = staged[v * PITCH + unit], l = staged[(WORDS / 4 + v) * PITCH + unit];
+            high[4 * v] = h.x, high[4 * v + 1] = h.y, high[4 * v + 2] = h.z, high[4 * v + 3] = h.w;
+            low[4 * v] = l.x, low[4 * v + 1] = l.y, low[4 * v + 2] = l.z, low[4 * v + 3] = l.w;
+        }
+        factor = is_there ? factors[unit] : 0.0f;
+#pragma unroll
+        for (uint s = 0; s < SPANS; ++s) total[s] = is_there ? factors[UNITS * (1 + s) + unit] : 0.0f;
+    }
+
+    inline float dot(const typename Form::Wide codes, thread const typename Form::Scale* scale, float sum) const {
+#pragma unroll
+        for (uint s = 0; s < SPANS; ++s) {
+            int upper = 0;
+            uint lower = 0;
+#pragma unroll
+            for (uint k = s * SPAN / 4; k < (s + 1) * SPAN / 4; ++k) {
+                const uint bytes = codes.bytes(k);
+                upper = dot_signed(bytes, high[k], upper), lower = dot_unsigned(bytes, low[k], lower);
+            }
+            int whole = 256 * upper + int(lower);
+            if (Form::ZERO != 0) whole -= int(Form::ZERO) * as_type<int>(total[s]);
+            const float2 pair = scale[s].value();
+            sum = fma(factor * pair.x, float(whole), sum);
+            if (Form::HAS_MIN) sum = fma(pair.y, total[s], sum);
+        }
+        return sum;
+    }
+};
+
+// Brings a tile of a row of x, times the norm's weight, to threadgroup memory; gives the sum of a thread's squares.
+template <typename Input>
+inline float wide_stage(device const uint4* w, device const float* x, PARAMS(GemvParams) p, uint first, uint eights,
+                        threadgroup uint4* staged, threadgroup float* factors, uint thread_index) {
+    float square = 0.0f, next[8];
+    load_eight(x, first + min(thread_index, eights - 1), next);
+    for (uint base = 0; base < eights; base += 32 * WIDE_GROUPS) {
+        const uint eight = base + thread_index;
+        const bool is_there = eight < eights;
+        float v[8];
+#pragma unroll
+        for (uint i = 0; i < 8; ++i) v[i] = next[i];
+        if (base + 32 * WIDE_GROUPS < eights) load_eight(x, first + min(eight + 32 * WIDE_GROUPS, eights - 1), next);
+        if (p.norm != NONE) {
+            float g[8];
+            load_eight(plane<float>(w, p.norm), first + min(eight, eights - 1), g);
+            float part = 0.0f;
+#pragma unroll
+            for (uint i = 0; i < 8; ++i) {
+                part = fma(v[i], v[i], part);
+                v[i] *= g[i] + p.offset;
+            }
+            square += is_there ? part : 0.0f;
+        }
+        Input::store(v, eight, is_there, staged, factors);
+    }
+    return square;
+}
+
+// Which part a block belongs to; the block becomes one of that part's.
+inline uint wide_part(PARAMS(GemvParams) p, thread uint* block) {
+    if (p.gate) return 0;
+    uint which = 0;
+    const uint first = (p.part[0].rows + WIDE_ROWS - 1) / WIDE_ROWS, second = (p.part[1].rows + WIDE_ROWS - 1) / WIDE_ROWS;
+    if (*block >= first) *block -= first, which = 1;
+    if (which == 1 && *block >= second) *block -= second, which = 2;
+    return which;
+}
+
+// Where a SIMD group is in its blocks of one tile.
+struct WideCursor {
+    Matrix a, b;
+    uint block, step;
+    uint start[WIDE_ROWS]; // of the rows, in units
+
+    inline void begin(PARAMS(GemvParams) p, uint row_units) {
+        uint at = block;
+        const uint which = wide_part(p, &at);
+        const GemvPart first = part_of(p, which), second = part_of(p, p.gate ? 1 : which);
+        a = first.matrix, b = second.matrix, step = 0;
+        const uint row = at * (p.gate ? WIDE_ROWS / 2 : WIDE_ROWS), last = first.rows - 1;
+        // Rows beyond the last repeat it, and nothing is stored for them.
+#pragma unroll
+        for (uint r = 0; r < WIDE_ROWS; ++r)
+            start[r] = ((r < 2 ? a.first : b.first) + min(row + (p.gate ? r % 2 : r), last)) * row_units;
+    }
+
+    template <typename Form, typename Input>
+    inline void fetch(device const uint4* w, uint unit, thread WideLoad<Form, Input::SPANS>* load) const {
+#pragma unroll
+        for (uint r = 0; r < WIDE_ROWS; ++r) {
+            const uint at = (start[r] + unit) * Input::EIGHTS;
+            if (r < 2) load->codes[r].fetch(w, a, at);
+            else load->codes[r].fetch(w, b, at);
+#pragma unroll
+            for (uint s = 0; s < Input::SPANS; ++s) {
+                if (r < 2) load->scale[r][s].fetch(w, a, at + s * Input::SPAN / 8);
+                else load->scale[r][s].fetch(w, b, at + s * Input::SPAN / 8);
+            }
+        }
+    }
+};
+
+// Four sums over a SIMD group: lanes 8 r to 8 r + 7 get that of row r.
+inline float wide_sum(thread const float* sum, uint lane) {
+    const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
+    const float a = (upper ? sum[2] : sum[0]) + simd_shuffle_xor(upper ? sum[0] : sum[2], 16);
+    const float b = (upper ? sum[3] : sum[1]) + simd_shuffle_xor(upper ? sum[1] : sum[3], 16);
+    float y = (odd ? b : a) + simd_shuffle_xor(odd ? a : b, 8);
+    y += simd_shuffle_xor(y, 4);
+    y += simd_shuffle_xor(y, 2);
+    return y + simd_shuffle_xor(y, 1);
+}
+
+// Where the sum of a lane's row of a block goes, and what is added to it: fetched before it is needed.
+struct WideOutput {
+    uint place;
+    bool writes;
+    float bias, residual;
+
+    inline void begin(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane) {
+        uint at = block;
+        const uint which = wide_part(p, &at), r = lane / 8;
+        const GemvPart part = part_of(p, which);
+        const uint row = p.gate ? at * 2 + r % 2 : at * WIDE_ROWS + r;
+        const uint from = p.gate && r >= 2 ? p.part[1].bias : part.bias;
+        const bool is_there = row < part.rows;
+        writes = is_there && lane % 8 == 0 && (!p.gate || r < 2);
+        place = part.out + y_row * part.stride + row;
+        bias = is_there && from != NONE ? plane<float>(w, from)[row] : 0.0f;
+        residual = writes && part.residual != NONE ? arena[part.residual + y_row * part.stride + row] : 0.0f;
+    }
+
+    inline void finish(device float* arena, PARAMS(GemvParams) p, float sum) const {
+        const float y = sum + bias, other = simd_shuffle_xor(y, 16);
+        if (!writes) return;
+        arena[place] = p.gate ? activate(y, p.activation) * other : soft_cap(p.scale * y, p.cap) + residual;
+    }
+};
+
+template <typename Form, typename Input>
+inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvParams) p, threadgroup uint4* staged,
+                      threadgroup float* factors, threadgroup float* sums, threadgroup float* squares, uint3 group,
+                      uint thread_index, uint lane, uint sg) {
+    constexpr uint ahead = Input::AHEAD, segment = WIDE_SEGMENT / (32 * Input::UNIT);
+    const uint row_units = p.cols / Input::UNIT, stride = p.groups * WIDE_GROUPS, first_block = sg * p.groups + group.x;
+    // Blocks of this SIMD group, and of the first one, which has most.
+    const uint rounds = first_block < p.blocks ? (p.blocks - 1 - first_block) / stride + 1 : 0;
+    const uint most = (p.blocks - 1 - group.x) / stride + 1;
+    const uint together = row_units <= Input::UNITS ? most : WIDE_ROUNDS;
+    device const float* x = arena + p.x + group.y * p.x_stride;
+    float square = 0.0f, factor = 1.0f;
+    for (uint begun = 0; begun < most; begun += together) {
+        const uint mine = min(max(rounds, begun) - begun, together);
+        for (uint tile = 0; tile < row_units; tile += Input::UNITS) {
+            const uint units = min(uint(Input::UNITS), row_units - tile), steps = (units + 31) / 32, count = mine * steps;
+            const bool is_last = tile + units == row_units;
+            WideLoad<Form, Input::SPANS> loads[ahead];
+            WideCursor cursor;
+            WideOutput output;
+            cursor.block = first_block + begun * stride;
+            uint block = cursor.block;
+            if (count > 0) cursor.begin(p, row_units);
+#pragma unroll
+            for (uint d = 0; d < ahead; ++d) {
+                if (d >= count) break;
+                // Units beyond the last repeat it, and count for nothing.
+                cursor.template fetch<Form, Input>(w, tile + min(lane + 32 * cursor.step, units - 1), &loads[d]);
+                if (++cursor.step == steps && d + 1 < count) cursor.block += stride, cursor.begin(p, row_units);
+            }
+            if (begun == 0 || row_units > Input::UNITS) {
+                // What is overwritten is no longer read.
+                if (tile > 0 || begun > 0) whole_barrier();
+                const float part =
+                    wide_stage<Input>(w, x, p, tile * Input::EIGHTS, units * Input::EIGHTS, staged, factors, thread_index);
+                if (p.norm != NONE && begun == 0) {
+                    square += part;
+                    const float of_group = simd_sum(square);
+                    if (lane == 0) squares[sg] = of_group;
+                }
+                if (count > 0 && is_last) output.begin(w, arena, p, block, group.y, lane);
+                whole_barrier();
+                if (p.norm != NONE && is_last) {
+                    float total = 0.0f;
+                    for (uint i = 0; i < WIDE_GROUPS; ++i) total += squares[i];
+                    factor = rsqrt(total / float(p.cols) + p.eps);
+                }
+            }
+            float sum[WIDE_ROWS], y = 0.0f;
+#pragma unroll
+            for (uint r = 0; r < WIDE_ROWS; ++r) sum[r] = 0.0f;
+            uint step = 0, place = sg * WIDE_ROWS + lane / 8;
+            if (tile > 0) y = sums[place];
+            for (uint i = 0; i < count; i += ahead) {
+#pragma unroll
+                for (uint d = 0; d < ahead; ++d) {
+                    if (i + d >= count) break;
+                    const uint unit = lane + 32 * step;
+                    Input input;
+                    input.load(staged, factors, min(unit, units - 1), unit < units);
+#pragma unroll
+                    for (uint r = 0; r < WIDE_ROWS; ++r)
+                        sum[r] = settled(input.dot(loads[d].codes[r], loads[d].scale[r], sum[r]));
+                    if (i + d + ahead < count) {
+                        cursor.template fetch<Form, Input>(w, tile + min(lane + 32 * cursor.step, units - 1), &loads[d]);
+                        if (++cursor.step == steps && i + d + ahead + 1 < count)
+                            cursor.block += stride, cursor.begin(p, row_units);
+                    }
+                    ++step;
+                    if (step % segment == 0 || step == steps) {
+                        y += wide_sum(sum, lane);
+#pragma unroll
+                        for (uint r = 0; r < WIDE_ROWS; ++r) sum[r] = 0.0f;
+                    }
+                    if (step < steps) continue;
+                    step = 0, block += stride;
+                    if (is_last) {
+                        output.finish(arena, p, factor * y);
+                        if (i + d + 1 < count) output.begin(w, arena, p, block, group.y, lane);
+                    } else if (lane % 8 == 0) sums[place] = y;
+                    place += WIDE_GROUPS * WIDE_ROWS;
+                    y = tile > 0 && i + d + 1 < count ? sums[place] : 0.0f;
+                }
+            }
+        }
+    }
+}
+
+#define WIDE(name, Form, Input) \
+    [[max_total_threads_per_threadgroup(512)]] kernel void wide_##name( \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
+        uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
+        threadgroup uint4 staged[Input<Form>::VECTORS]; \
+        threadgroup float factors[Input<Form>::FACTORS]; \
+        threadgroup float sums[WIDE_ROUNDS * WIDE_GROUPS * WIDE_ROWS]; \
+        threadgroup float squares[WIDE_GROUPS]; \
+        gemv_wide<Form, Input<Form> >(w, arena, p, staged, factors, sums, squares, group, thread_index, lane, sg); \
+    }
+#define WIDE_NUMBERS(name, Form) WIDE(name, Form, FloatInput)
+#define WIDE_INTEGERS(name, Form) WIDE(name, Form, IntegerInput)
+NUMBER_FORMS(WIDE_NUMBERS)
+INTEGER_FORMS(WIDE_INTEGERS)

@@ -18,7 +18,7 @@ use crate::table::{self, Entry, Span, Stored, TensorTable};
 use crate::{DType, Error, Result, Tensor};
 
 use archive::Archive;
-use pickle::{Pickle, STORAGES, Value, View};
+use pickle::{Full, Pickle, STORAGES, Value, View};
 
 /// How a zip archive begins.
 pub(crate) const MAGIC: [u8; 4] = *b"PK\x03\x04";
@@ -28,6 +28,8 @@ const STATE_DICTS: [&str; 3] = ["model_state_dict", "state_dict", "model"];
 const SIZES: &str = "dims";
 /// The most dimensions accepted.
 const MAX_RANK: usize = 8;
+/// The longest name of the folder, which is that of the file.
+const LONGEST_FOLDER: usize = 1024;
 
 /// An open checkpoint.
 ///
@@ -98,7 +100,8 @@ type Contents = (Vec<(Box<str>, i64)>, Vec<Entry>);
 fn describe(file: &MappedFile) -> Result<Contents> {
     let path = file.path();
     let archive = Archive::read(file)?;
-    let Some(folder) = archive.names().find_map(|name| name.strip_suffix("data.pkl")) else {
+    let folder = archive.names().find_map(|name| name.strip_suffix("data.pkl"));
+    let Some(folder) = folder.filter(|folder| folder.len() <= LONGEST_FOLDER) else {
         let hint = "expected a PyTorch checkpoint, as torch.save writes it since version 1.6";
         return Err(Error::unsupported(path, "a zip archive without data.pkl", hint));
     };
@@ -113,30 +116,45 @@ fn describe(file: &MappedFile) -> Result<Contents> {
         return Err(Error::unsupported(path, "a big-endian checkpoint", hint));
     }
     let data = archive.get(&format!("{folder}data.pkl")).unwrap_or_default();
-    let pickle = pickle::read(path, file.bytes(), data.clone())?;
+    let mut pickle = pickle::read(path, file.bytes(), data.clone())?;
     let Value::Dict(root) = pickle.root else {
         let hint = "expected a dictionary of tensors";
         return Err(Error::unsupported(path, "a checkpoint that is no dictionary", hint));
     };
     let sizes = match pickle.get(root, SIZES) {
-        Some(Value::Dict(sizes)) => read_sizes(&pickle, sizes),
+        Some(Value::Dict(sizes)) => read_sizes(path, &mut pickle, sizes, data.start)?,
         _ => Vec::new(),
     };
     let inner = STATE_DICTS.iter().find_map(|key| match pickle.get(root, key) {
         Some(Value::Dict(tensors)) => Some(tensors),
         _ => None,
     });
+    let tensors = inner.unwrap_or(root);
+    // Beside the entry, its place in the order of names.
+    let taken = size_of::<Entry>() + size_of::<u32>() + MAX_RANK * size_of::<usize>();
+    claim(path, &mut pickle, tensors, taken, data.start)?;
     let finder = Finder { file, archive, folder, pickle };
-    let entries = finder.tensors(inner.unwrap_or(root), data.start)?;
+    let entries = finder.tensors(tensors, data.start)?;
     Ok((sizes, entries))
 }
 
-fn read_sizes(pickle: &Pickle<'_>, object: u32) -> Vec<(Box<str>, i64)> {
+/// Makes sure that a dictionary has every key once, and that there is room for its keys and `taken` bytes with each.
+fn claim(path: &Path, pickle: &mut Pickle<'_>, object: u32, taken: usize, at: usize) -> Result<()> {
+    if let Some(key) = pickle.repeated(object) {
+        let field = format!("pickle: key \"{}\"", pickle::shown(key));
+        return Err(Error::malformed(path, field, at, "a dictionary has it twice"));
+    }
+    let bytes = pickle.entries(object).map(|(key, _)| taken + pickle.text(key).map_or(0, str::len)).sum();
+    pickle.charge(bytes).map_err(|Full| Error::malformed(path, "pickle: dictionary", at, Full::PROBLEM))
+}
+
+fn read_sizes(path: &Path, pickle: &mut Pickle<'_>, object: u32, at: usize) -> Result<Vec<(Box<str>, i64)>> {
+    claim(path, pickle, object, size_of::<(Box<str>, i64)>(), at)?;
     let size = |(key, value)| match value {
         Value::Int(size) => Some((pickle.text(key)?.into(), size)),
         _ => None,
     };
-    pickle.entries(object).filter_map(size).collect()
+    Ok(pickle.entries(object).filter_map(size).collect())
 }
 
 /// Where the tensors of a pickle lie.

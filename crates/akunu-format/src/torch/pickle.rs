@@ -4,6 +4,7 @@
 //! dictionary or a tensor and nothing else; the few functions that a state dict names are known and done here, and every
 //! other function or instruction is refused by name. Nothing is executed.
 
+use std::mem::replace;
 use std::ops::Range;
 use std::path::Path;
 
@@ -17,14 +18,11 @@ pub(super) enum Value {
     Bool(bool),
     Int(i64),
     Float,
-    /// Where in the pickle it lies.
-    Text {
-        start: u32,
-        len: u32,
-    },
-    /// A tuple or list: its [`Object`].
+    /// Its place among the pickle's texts.
+    Text(u32),
+    /// A tuple or list: its place among the objects.
     List(u32),
-    /// Its [`Object`].
+    /// Its place among the objects.
     Dict(u32),
     Function(Function),
     Storage(u32),
@@ -58,6 +56,13 @@ pub(super) const STORAGES: [(&str, &str); 11] = [
     ("ComplexFloatStorage", "C64"),
 ];
 
+/// Opening a file takes at most eight times its size, and a vector that grows up to three times what is in it: both copies.
+const ROOM_PER_BYTE: usize = 8;
+/// Room for small files.
+const FIXED_ROOM: usize = 4096;
+/// The longest name of a storage; they are small numbers.
+const LONGEST_KEY: usize = 64;
+
 /// Bytes that several tensors may share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storage<'a> {
@@ -83,19 +88,35 @@ pub(super) struct View {
 /// What a pickle describes.
 #[derive(Debug)]
 pub(super) struct Pickle<'a> {
-    bytes: &'a [u8],
     pub(super) root: Value,
+    /// Each is checked where it stands in the file, however often it is used.
+    texts: Vec<&'a str>,
     /// Elements of lists; keys and values of dictionaries in turn.
     objects: Vec<Vec<Value>>,
     pub(super) storages: Vec<Storage<'a>>,
     pub(super) views: Vec<View>,
+    /// Bytes of memory that may still be taken.
+    room: usize,
+}
+
+/// There is no room left.
+pub(super) struct Full;
+
+impl Full {
+    pub(super) const PROBLEM: &str = "it asks for more values than a file of this size can need";
 }
 
 impl<'a> Pickle<'a> {
+    /// Counts what is to be kept in memory, before it is.
+    pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Full> {
+        self.room = self.room.checked_sub(bytes).ok_or(Full)?;
+        Ok(())
+    }
+
     /// The text that a value is, if it is one.
     pub(super) fn text(&self, value: Value) -> Option<&'a str> {
-        let Value::Text { start, len } = value else { return None };
-        std::str::from_utf8(self.bytes.get(start as usize..)?.get(..len as usize)?).ok()
+        let Value::Text(text) = value else { return None };
+        Some(self.texts[text as usize])
     }
 
     pub(super) fn list(&self, object: u32) -> &[Value] {
@@ -104,6 +125,15 @@ impl<'a> Pickle<'a> {
 
     pub(super) fn entries(&self, object: u32) -> impl Iterator<Item = (Value, Value)> {
         self.objects[object as usize].as_chunks().0.iter().map(|&[key, value]| (key, value))
+    }
+
+    /// A text that is the key of two entries. Once there is none, all keys together are no longer than the file.
+    pub(super) fn repeated(&self, object: u32) -> Option<&'a str> {
+        let mut seen = vec![false; self.texts.len()];
+        let mut keys = self.entries(object).map(|(key, _)| key);
+        let repeated =
+            keys.find(|key| matches!(*key, Value::Text(text) if replace(&mut seen[text as usize], true)));
+        self.text(repeated?)
     }
 
     /// The value under a key that is text; of several the last.
@@ -119,28 +149,25 @@ pub(super) fn read<'a>(path: &'a Path, file: &'a [u8], range: Range<usize>) -> R
     if u32::try_from(range.len()).is_err() {
         return Err(cursor.malformed("pickle", range.start, "it is larger than 4 GiB"));
     }
-    // Half of what opening a file may take; the rest is for vectors that grow.
-    let room = file.len() * 4 / size_of::<Value>();
     let pickle = Pickle {
-        bytes: &file[range.clone()],
         root: Value::None,
+        texts: Vec::new(),
         objects: Vec::new(),
         storages: Vec::new(),
         views: Vec::new(),
+        room: FIXED_ROOM + file.len() / 3 * ROOM_PER_BYTE,
     };
-    Machine { cursor, start: range.start, pickle, stack: Vec::new(), memo: Vec::new(), room }.run()
+    Machine { cursor, pickle, stack: Vec::new(), highest: 0, memo: Vec::new() }.run()
 }
 
 struct Machine<'a> {
     cursor: Cursor<'a>,
-    /// Where the pickle begins.
-    start: usize,
     pickle: Pickle<'a>,
     stack: Vec<Value>,
+    /// The most values that were on the stack, which keeps their memory.
+    highest: usize,
     /// Values that may come again.
     memo: Vec<Value>,
-    /// Values there is still memory for.
-    room: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -150,6 +177,7 @@ impl<'a> Machine<'a> {
             let [opcode] = self.cursor.array("pickle: instruction")?;
             if opcode == b'.' {
                 self.pickle.root = self.pop(at)?;
+                self.pickle.room += (self.highest + self.memo.len()) * size_of::<Value>();
                 return Ok(self.pickle);
             }
             self.step(opcode, at)?;
@@ -217,7 +245,7 @@ impl<'a> Machine<'a> {
                 let first = self.mark(at)?;
                 let count = self.stack.len() - first;
                 let object = self.gather(count, at)?;
-                self.drop_mark();
+                self.stack.pop();
                 self.push(Value::List(object), at)?;
             }
             0x85..=0x87 => self.push_list(usize::from(opcode - 0x84), at)?,
@@ -299,21 +327,23 @@ impl<'a> Machine<'a> {
     }
 
     fn push_text(&mut self, len: u32, at: usize) -> Result<()> {
-        let start = (self.cursor.position() - self.start) as u32;
-        self.cursor.text(len.into(), "pickle: text")?;
-        self.push(Value::Text { start, len }, at)
+        let text = self.cursor.text(len.into(), "pickle: text")?;
+        self.charge::<&str>(1, at)?;
+        self.pickle.texts.push(text);
+        self.push(Value::Text(self.pickle.texts.len() as u32 - 1), at)
     }
 
-    fn charge(&mut self, values: usize, at: usize) -> Result<()> {
-        self.room = self
-            .room
-            .checked_sub(values)
-            .ok_or_else(|| self.unfit("more values than a file of this size can need", at))?;
-        Ok(())
+    /// Counts `count` values of a type that are to be kept.
+    fn charge<T>(&mut self, count: usize, at: usize) -> Result<()> {
+        let full = |_| self.cursor.malformed("pickle: instruction", at, Full::PROBLEM);
+        self.pickle.charge(count * size_of::<T>()).map_err(full)
     }
 
     fn push(&mut self, value: Value, at: usize) -> Result<()> {
-        self.charge(1, at)?;
+        if self.stack.len() == self.highest {
+            self.charge::<Value>(1, at)?;
+            self.highest += 1;
+        }
         self.stack.push(value);
         Ok(())
     }
@@ -321,17 +351,14 @@ impl<'a> Machine<'a> {
     fn pop(&mut self, at: usize) -> Result<Value> {
         match self.stack.pop() {
             Some(Value::Mark) | None => Err(self.unfit("a value that is not there", at)),
-            Some(value) => {
-                self.room += 1;
-                Ok(value)
-            }
+            Some(value) => Ok(value),
         }
     }
 
     /// Makes an object of values.
     fn object(&mut self, values: Vec<Value>, at: usize) -> Result<u32> {
-        // A vector's own size, and its values.
-        self.charge(2 + values.len(), at)?;
+        self.charge::<Vec<Value>>(1, at)?;
+        self.charge::<Value>(values.len(), at)?;
         self.pickle.objects.push(values);
         Ok(self.pickle.objects.len() as u32 - 1)
     }
@@ -345,7 +372,6 @@ impl<'a> Machine<'a> {
             return Err(self.unfit("a value that is not there", at));
         }
         let values = self.stack.split_off(first);
-        self.room += count;
         self.object(values, at)
     }
 
@@ -372,17 +398,12 @@ impl<'a> Machine<'a> {
         if self.stack[first..].contains(&Value::Mark) {
             return Err(self.unfit("a value that is not there", at));
         }
-        // From the stack to the object: as many as before.
+        self.charge::<Value>(count, at)?;
         self.pickle.objects[object as usize].extend(self.stack.drain(first..));
         if marked {
-            self.drop_mark();
+            self.stack.pop();
         }
         Ok(())
-    }
-
-    fn drop_mark(&mut self) {
-        self.stack.pop();
-        self.room += 1;
     }
 
     fn remember(&mut self, number: u32, at: usize) -> Result<()> {
@@ -394,7 +415,7 @@ impl<'a> Machine<'a> {
             return Err(self.unfit("values that are numbered out of order", at));
         }
         if number == self.memo.len() {
-            self.charge(1, at)?;
+            self.charge::<Value>(1, at)?;
             self.memo.push(value);
         }
         self.memo[number] = value;
@@ -418,7 +439,6 @@ impl<'a> Machine<'a> {
             _ => None,
         };
         let Some(function) = function else {
-            let shown = |text: &str| text.chars().take(60).collect::<String>().escape_debug().to_string();
             let what = format!("\"{}.{}\" in a checkpoint", shown(module), shown(name));
             let hint = "only dictionaries of tensors and numbers are read, and nothing is executed: \
                         save the model's state_dict alone";
@@ -445,7 +465,10 @@ impl<'a> Machine<'a> {
         let (Some(kind), Some(key)) = (kind, key) else {
             return Err(self.unfit("what should name a storage and does not", at));
         };
-        self.charge(2, at)?;
+        if key.len() > LONGEST_KEY {
+            return Err(self.unfit(&format!("a storage whose name has {} bytes", key.len()), at));
+        }
+        self.charge::<Storage<'_>>(1, at)?;
         self.pickle.storages.push(Storage { kind, key });
         self.push(Value::Storage(self.pickle.storages.len() as u32 - 1), at)
     }
@@ -469,7 +492,7 @@ impl<'a> Machine<'a> {
                 Value::Function(Function::RebuildTensor),
                 [Value::Storage(storage), Value::Int(offset), Value::List(shape), Value::List(strides)],
             ) => {
-                self.charge(3, at)?;
+                self.charge::<View>(1, at)?;
                 self.pickle.views.push(View { storage, offset, shape, strides, at });
                 self.push(Value::Tensor(self.pickle.views.len() as u32 - 1), at)
             }
@@ -480,6 +503,11 @@ impl<'a> Machine<'a> {
     fn unfit(&self, what: &str, at: usize) -> Error {
         self.cursor.malformed("pickle: instruction", at, format!("it asks for {what}"))
     }
+}
+
+/// The beginning of a text, for messages.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(60).collect::<String>().escape_debug().to_string()
 }
 
 /// The instruction as `pickletools` calls it, where it is one that programs use, else its number.

@@ -16,6 +16,9 @@ use crate::{Error, Result, hub};
 /// Whisper's vocabularies from this size on hold the tokens for all languages.
 pub(crate) const MULTILINGUAL_VOCABULARY: usize = 51_865;
 
+/// Whisper's tokens for 0 to 30 seconds in steps of 20 milliseconds.
+const WHISPER_TIMES: usize = 1501;
+
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Builds the tokenizer of the model at `path`. Weights are not needed: a GGUF file with a vocabulary alone will do, and
@@ -62,8 +65,25 @@ fn beside(checkpoint: &TorchCheckpoint) -> Option<Result<Tokenizer, TokenizerErr
     let file = |name: &str| Some(checkpoint.path().with_file_name(name)).filter(|path| path.is_file());
     match file(name) {
         Some(path) => Some(Tokenizer::from_whisper_tiktoken(path, size)),
-        None => file("tokenizer.json").map(Tokenizer::from_file),
+        None => file("tokenizer.json")
+            .map(|path| Tokenizer::from_file(&path).and_then(|it| fits(it, &path, size))),
     }
+}
+
+/// Refuses the vocabulary of another Whisper: ids would mean other tokens, and transcripts would be wrong without a word.
+fn fits(tokenizer: Tokenizer, path: &Path, size: usize) -> Result<Tokenizer, TokenizerError> {
+    // Older files do not spell the times out, which follow the last of the others.
+    let with_times = tokenizer.id_of("<|notimestamps|>").map(|id| id as usize + 1 + WHISPER_TIMES);
+    if tokenizer.vocab_size() == size || with_times == Some(size) {
+        return Ok(tokenizer);
+    }
+    Err(TokenizerError::Invalid {
+        field: path.display().to_string(),
+        problem: format!(
+            "{} tokens for a model of {size}: it belongs to another model",
+            tokenizer.vocab_size()
+        ),
+    })
 }
 
 /// What is missing in a model that has weights alone.

@@ -64,6 +64,16 @@ fn a_model_without_a_vocabulary_takes_the_one_beside_it_or_says_what_to_do() {
     let error = from(&alone).map(drop).unwrap_err();
     assert!(error.to_string().contains("model.pt has no vocabulary"), "{error}");
     assert!(error.hint().unwrap_or_default().contains("multilingual.tiktoken"), "{:?}", error.hint());
+    let vocabulary = std::fs::read_to_string(fixture().join("tokenizer.json")).unwrap();
+    let mut vocabulary: serde_json::Value = serde_json::from_str(&vocabulary).unwrap();
+    let added = vocabulary["added_tokens"].as_array_mut().unwrap();
+    let mut another = added[0].clone();
+    another["id"] = 261.into();
+    another["content"] = "<|another|>".into();
+    added.push(another);
+    std::fs::write(folder.path().join("tokenizer.json"), vocabulary.to_string()).unwrap();
+    let error = from(&alone).map(drop).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json: 262 tokens for a model of 261"), "{error}");
     std::fs::write(folder.path().join("gpt2.tiktoken"), "IQ== 0\n").unwrap();
     let error = from(&alone).map(drop).unwrap_err().to_string();
     assert!(error.contains("a whisper vocabulary of 261 tokens is not supported"), "{error}");

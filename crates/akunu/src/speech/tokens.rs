@@ -39,13 +39,18 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Finds them in a vocabulary.
-    pub fn of(tokenizer: &Tokenizer) -> Result<Tokens> {
-        let id = |name: &str| {
-            tokenizer.id_of(name).ok_or_else(|| Error::Missing {
+    /// Finds them in the vocabulary of a model that knows `size` tokens.
+    pub fn of(tokenizer: &Tokenizer, size: usize) -> Result<Tokens> {
+        let id = |name: &str| match tokenizer.id_of(name) {
+            Some(id) if (id as usize) < size => Ok(id),
+            Some(id) => Err(Error::Usage {
+                problem: format!("{name} is token {id} of the vocabulary, and the model has {size} tokens"),
+                hint: "the vocabulary is that of another model: fetch this one's".to_owned(),
+            }),
+            None => Err(Error::Missing {
                 what: format!("the vocabulary has no {name}"),
                 hint: "is this a Whisper model?".to_owned(),
-            })
+            }),
         };
         let (start, translate) = (id("<|startoftranscript|>")?, id("<|translate|>")?);
         let (transcribe, previous) = (id("<|transcribe|>")?, id("<|startofprev|>")?);

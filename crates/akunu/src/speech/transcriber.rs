@@ -94,7 +94,7 @@ impl Transcriber {
             bands: model.mels(),
             multilingual: model.multilingual(),
             beams: model.beams(),
-            tokens: Tokens::of(model.tokenizer())?,
+            tokens: Tokens::of(model.tokenizer(), model.vocabulary())?,
             model: Mutex::new(model),
         })
     }
@@ -137,7 +137,9 @@ impl Transcriber {
     }
 
     fn read(&self, mut decoder: Decoder, stop: &StopHandle) -> Result<Sound> {
-        decoder.take_at_most(self.longest.as_secs());
+        // Less than a second is not nothing.
+        let begun = u64::from(self.longest.subsec_nanos() > 0);
+        decoder.take_at_most(self.longest.as_secs().saturating_add(begun));
         let mut mel = MelBuilder::new(self.bands);
         while let Some(piece) = decoder.next_piece()? {
             stop.flag().check()?;

@@ -119,6 +119,33 @@ fn whisper_cpps_container_holds_the_same_tensors_sizes_and_vocabulary() {
 }
 
 #[test]
+fn sizes_that_the_tensors_do_not_have_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["model.safetensors", "tokenizer.json"] {
+        std::fs::copy(fixture("turbo").join(name), folder.path().join(name)).unwrap();
+    }
+    let config = std::fs::read_to_string(fixture("turbo/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let cases = [
+        ("num_mel_bins", 16_777_216, "with 16777216 bands, where 1 to 1024 are"),
+        ("num_mel_bins", 80, "\"encoder.conv1.weight\" is ["),
+        ("max_source_positions", 141, "\"encoder.positional_embedding\" is ["),
+        ("max_target_positions", 97, "\"decoder.positional_embedding\" is ["),
+        ("vocab_size", 262, "\"decoder.token_embedding.weight\" is ["),
+    ];
+    for (name, value, expected) in cases {
+        let mut config = config.clone();
+        config[name] = value.into();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        for output in ["new.bin", "new.gguf"] {
+            let output = folder.path().join(output);
+            let error = convert(folder.path(), &output, Recipe::F16).map(drop).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
+
+#[test]
 fn what_whisper_cpp_could_not_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.bin");

@@ -39,6 +39,8 @@ const LAYER: [&str; 13] = [
 
 /// What ggml adds to the number of a quantised dtype: the version of its blocks, times a thousand.
 const QUANTIZED_FTYPE: u32 = 2000;
+/// Bands of a frame: Whisper has 80 or 128; what hostile files claim would only cost memory.
+const MOST_MELS: usize = 1024;
 /// Ends a transcript; ids below are text.
 const END: &str = "<|endoftext|>";
 
@@ -50,6 +52,7 @@ pub(super) fn is_container(output: &Path) -> bool {
 /// Reads a model of speech that is to be converted, for whisper.cpp's container if there is a recipe for it, else for GGUF.
 pub(super) fn read(file: &ModelFile, container: Option<Recipe>) -> Result<Input<'_>> {
     let architecture = SpeechArchitecture::of(file)?;
+    let sources = sources(file, &architecture)?;
     let mut notes = Vec::new();
     let header = match container {
         Some(recipe) => Header::WhisperGgml(container_header(file, &architecture, recipe)?),
@@ -71,7 +74,7 @@ pub(super) fn read(file: &ModelFile, container: Option<Recipe>) -> Result<Input<
         ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => vec![file.path().to_owned()],
     };
     let plan = Plan::Speech { same: container.is_some() };
-    Ok(Input { files, plan, sources: sources(file, &architecture)?, header, notes })
+    Ok(Input { files, plan, sources, header, notes })
 }
 
 /// What becomes of every tensor. `same` asks for one dtype for all matrices.
@@ -152,19 +155,45 @@ fn take<'a>(file: &'a ModelFile, theirs: &str, ours: &str, sources: &mut Vec<Sou
     Ok(())
 }
 
-/// Every tensor has a place, save the output matrix, which is the table of tokens.
+/// Every tensor has a place, save the output matrix, which is the table of tokens; and those that tell the model's sizes tell
+/// what the file says.
 fn check(file: &ModelFile, architecture: &SpeechArchitecture, sources: &[Source<'_>]) -> Result<()> {
     // As many as whisper.cpp counts: see its container.
     let side = |side: &Architecture, layer: usize| side.layers.len() * layer;
     let expected = 11 + side(&architecture.encoder, 15) + side(&architecture.decoder, 24);
-    if sources.len() == expected {
-        return Ok(());
+    let unsupported = |what: String| {
+        let path = file.path().to_owned();
+        Err(Error::Format(akunu_format::Error::Unsupported { path, what, hint: None }))
+    };
+    if sources.len() != expected {
+        return unsupported(format!("a Whisper model with {} tensors instead of {expected}", sources.len()));
     }
-    Err(Error::Format(akunu_format::Error::Unsupported {
-        path: file.path().to_owned(),
-        what: format!("a Whisper model with {} tensors instead of {expected}", sources.len()),
-        hint: None,
-    }))
+    let SpeechArchitecture { encoder, decoder, mels, vocabulary, .. } = architecture;
+    if !(1..=MOST_MELS).contains(mels) {
+        return unsupported(format!("a Whisper model with {mels} bands, where 1 to {MOST_MELS} are,"));
+    }
+    // Rows and their lengths. A convolution has three taps.
+    let sizes = [
+        ("encoder.conv1.weight", encoder.hidden, mels * 3),
+        ("encoder.conv2.weight", encoder.hidden, encoder.hidden.saturating_mul(3)),
+        ("encoder.positional_embedding", encoder.context, encoder.hidden),
+        ("decoder.positional_embedding", decoder.context, decoder.hidden),
+        ("decoder.token_embedding.weight", *vocabulary, decoder.hidden),
+    ];
+    let count = |shape: &[usize]| shape.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
+    for (name, rows, row_len) in sizes {
+        let shape = sources.iter().find(|source| source.name == name).map(|source| source.shape.as_slice());
+        match shape {
+            Some([first, rest @ ..]) if *first == rows && count(rest) == Some(row_len) => {}
+            _ => {
+                let shape = shape.unwrap_or_default();
+                return unsupported(format!(
+                    "a Whisper model whose \"{name}\" is {shape:?} instead of {rows} rows of {row_len}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn container_header(

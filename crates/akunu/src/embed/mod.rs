@@ -166,7 +166,7 @@ impl Embedder {
             // Which says why.
             None => pooling::advice(&ModelFile::open(model.path())?)?,
         };
-        let most = advice.context.unwrap_or(usize::MAX).min(model.context());
+        let most = advice.context.unwrap_or(DEFAULT_CONTEXT).min(model.context());
         let context = match options.context {
             None => most,
             Some(asked) if (1..=model.context()).contains(&asked) => asked,

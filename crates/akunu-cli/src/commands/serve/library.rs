@@ -49,8 +49,11 @@ impl Library for Local {
         let Some(memory) = summary.memory else { return Ok(0) };
         // These keep about one context, in F16; speech also a recording, a number for each band and hundredth of a second.
         if task != Task::Write {
-            let sound = if task == Task::Transcribe { self.longest.as_secs() * 100 * bands * 4 } else { 0 };
-            return Ok(memory.weights + memory.scratch.unwrap_or(0) + memory.kv_cache.unwrap_or(0) + sound);
+            // No recording is longer than what is taken by default.
+            let seconds = self.longest.min(SpeechOptions::default().longest).as_secs();
+            let sound = if task == Task::Transcribe { bands.saturating_mul(seconds * 100 * 4) } else { 0 };
+            let cache = memory.kv_cache.unwrap_or(0);
+            return Ok((memory.weights + memory.scratch.unwrap_or(0) + cache).saturating_add(sound));
         }
         let elements = memory.kv_cache.unwrap_or(0) / 2;
         let cache = match self.engine.kv {

@@ -7,7 +7,7 @@
 //! ```
 //! use akunu::hub::Hub;
 //!
-//! let hub = Hub::in_folder("/tmp/akunu-example");
+//! let hub = Hub::in_folder(std::env::temp_dir().join("akunu-example"));
 //! assert!(hub.models()?.iter().any(|model| model.name == "smollm2"));
 //! let error = hub.resolve("smolm2").unwrap_err();
 //! assert_eq!(error.hint().unwrap(), "did you mean smollm2? `akunu models` lists every name");

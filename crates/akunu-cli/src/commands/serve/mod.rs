@@ -305,6 +305,6 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         assert_eq!(named(file), ("Cargo".to_owned(), file.to_owned()));
         assert_eq!(of(env!("CARGO_MANIFEST_DIR")), "akunu-cli");
-        assert_eq!(of("/tmp/a=b.gguf"), "/tmp/a=b.gguf");
+        assert_eq!(of("/models/a=b.gguf"), "/models/a=b.gguf");
     }
 }

@@ -77,17 +77,21 @@ template <typename Form> struct IntegerInput {
     // Stores a group of eight of a tile; the lanes of a unit do so together.
     static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged,
                              threadgroup float* factors) {
-        float largest = 0.0f;
+        // What is no number, or has no end, is nothing as an integer: the factor carries it on. Else this stays zero.
+        float largest = 0.0f, broken = 0.0f;
 #pragma unroll
-        for (uint i = 0; i < 8; ++i) largest = max(largest, abs(v[i]));
+        for (uint i = 0; i < 8; ++i) largest = max(largest, abs(v[i])), broken += v[i] * 0.0f;
 #pragma unroll
-        for (uint m = 1; m < EIGHTS; m *= 2) largest = max(largest, simd_shuffle_xor(largest, m));
-        const float inverse = largest > 1e-30f ? 32767.0f / largest : 0.0f;
+        for (uint m = 1; m < EIGHTS; m *= 2) {
+            largest = max(largest, simd_shuffle_xor(largest, m));
+            broken += simd_shuffle_xor(broken, m);
+        }
+        const float inverse = largest > 1e-30f && broken == 0.0f ? 32767.0f / largest : 0.0f;
         int q[8], whole = 0;
         float sum = 0.0f;
 #pragma unroll
         for (uint i = 0; i < 8; ++i) {
-            q[i] = int(rint(v[i] * inverse));
+            q[i] = broken == 0.0f ? int(rint(v[i] * inverse)) : 0;
             whole += q[i], sum += v[i];
         }
         // Codes around a middle need the sum of integers, minima that of numbers.
@@ -100,7 +104,7 @@ template <typename Form> struct IntegerInput {
         }
         if (!is_there) return;
         const uint unit = eight / EIGHTS, e = eight % EIGHTS;
-        if (e == 0) factors[unit] = largest * (1.0f / 32767.0f);
+        if (e == 0) factors[unit] = largest * (1.0f / 32767.0f) + broken;
         if (e % (SPAN / 8) == 0) factors[UNITS * (1 + e / (SPAN / 8)) + unit] = Form::HAS_MIN ? sum : as_type<float>(whole);
         // Bytes in the order of the codes'.
         threadgroup uint* words = (threadgroup uint*)staged + 4 * unit;

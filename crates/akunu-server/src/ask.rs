@@ -124,9 +124,13 @@ impl Question {
         let statistics = Statistics { prompt_tokens: request.prompt.len(), ..Statistics::default() };
         let parted = Parted::new(splitter, request.choices);
         let response = if request.settings.constraint.is_some() {
-            // Compiling a grammar may take a while: not here, where others wait.
+            // Compiling a grammar may take a while: not here, where others wait, nor on all of the threads for such work.
+            let place = Arc::clone(&served.compiling).acquire_owned().await;
             let own = Arc::clone(&served);
-            let work = tokio::task::spawn_blocking(move || own.scheduler.submit(request));
+            let work = tokio::task::spawn_blocking(move || {
+                let _place = place;
+                own.scheduler.submit(request)
+            });
             work.await.map_err(|_| ApiError::bug())??
         } else {
             served.scheduler.submit(request)?

@@ -36,7 +36,8 @@ impl Conversation {
     /// The conversation up to where the answer begins, as the model reads it; and `settings` hold the answer to the form of
     /// calls, where there are tools.
     pub(crate) fn prompt(mut self, served: &Served, settings: &mut Settings) -> Result<Prompt> {
-        let Some(template) = served.template_for(self.tools.is_some()) else {
+        let template = served.template_for(self.tools.is_some());
+        let Some(template) = template.map_err(|error| akunu::Error::from(error.clone()))? else {
             let message = format!("{} has no chat template: use /v1/completions", served.id);
             return Err(ApiError::invalid(message).param("model"));
         };

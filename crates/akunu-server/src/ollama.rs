@@ -57,7 +57,8 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     info[format!("{family}.context_length")] = json!(model.context());
     let template = served.template.as_ref().map_or("", |template| template.source());
     let mut capabilities = vec!["completion"];
-    if served.template_for(true).and_then(|template| ToolSyntax::of_template(template.source())).is_some() {
+    let template_for_tools = served.template_for(true).ok().flatten();
+    if template_for_tools.and_then(|template| ToolSyntax::of_template(template.source())).is_some() {
         capabilities.push("tools");
     }
     Ok(Json(json!({

@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use akunu::scheduler::Scheduler;
 use akunu::speech::Transcriber;
-use akunu_text::chat::ChatTemplate;
+use akunu_text::chat::{ChatTemplate, TemplateError};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::batcher::Batcher;
 use crate::error::ApiError;
 use crate::library::{Loaded, Task};
+
+/// Constraints that may be compiled, or wait for it, on threads of their own at once. Others wait without one.
+const MOST_COMPILING: usize = 32;
 
 /// Requests that may wait for an embedder, or a model of speech. Each takes no more memory than its body.
 const MOST_WAITING: usize = 256;
@@ -24,8 +27,10 @@ pub(crate) struct Served {
     pub(crate) scheduler: Scheduler,
     /// The model's chat template; `None` if it was not made for conversations.
     pub(crate) template: Option<ChatTemplate>,
-    /// The one in its place for conversations with tools, where the model has one of its own for them.
-    tool_template: Option<ChatTemplate>,
+    /// The one in its place for conversations with tools, where the model has templates of its own, or what is wrong with it.
+    tool_template: Option<Result<ChatTemplate, TemplateError>>,
+    /// For those who compile constraints.
+    pub(crate) compiling: Arc<Semaphore>,
     /// What it takes in memory; 0 where nobody counts.
     memory: u64,
     pub(crate) used: LastUse,
@@ -33,8 +38,11 @@ pub(crate) struct Served {
 
 impl Served {
     /// The template for a conversation with or without tools.
-    pub(crate) fn template_for(&self, has_tools: bool) -> Option<&ChatTemplate> {
-        self.tool_template.as_ref().filter(|_| has_tools).or(self.template.as_ref())
+    pub(crate) fn template_for(&self, has_tools: bool) -> Result<Option<&ChatTemplate>, &TemplateError> {
+        match &self.tool_template {
+            Some(own) if has_tools => own.as_ref().map(Some),
+            _ => Ok(self.template.as_ref()),
+        }
     }
 }
 
@@ -103,10 +111,19 @@ impl Resident {
                 let own = |has_tools| templates.choose(None, has_tools);
                 let (template, tool_template) = match templates.names().next() {
                     _ if template.is_some() => (template, None),
-                    Some(_) => (Some(own(false)?), Some(own(true)?)),
+                    Some(_) => (Some(own(false)?), Some(own(true))),
                     None => (None, None),
                 };
-                Resident::Writer(Arc::new(Served { id, scheduler, template, tool_template, memory, used }))
+                let compiling = Arc::new(Semaphore::new(MOST_COMPILING));
+                Resident::Writer(Arc::new(Served {
+                    id,
+                    scheduler,
+                    template,
+                    tool_template,
+                    compiling,
+                    memory,
+                    used,
+                }))
             }
             Loaded::Embedder(embedder) => {
                 let path = embedder.path().to_owned();

@@ -149,10 +149,11 @@ fn sequences_that_run_together_choose_as_each_alone() {
         }
         assert_eq!(tokens, expected, "{name}");
     }
-    let other = load("llama", &options()).sequence().unwrap();
-    let mut sequences = [load("llama", &options()).sequence().unwrap(), other];
-    for tokens in [&[1, 2][..], &[1]] {
-        let error = Sequence::step_together(&mut sequences, tokens).unwrap_err();
+    let (model, other) = (load("llama", &options()), load("llama", &options()));
+    let mut apart = [model.sequence().unwrap(), other.sequence().unwrap()];
+    let mut together = [model.sequence().unwrap(), model.sequence().unwrap()];
+    for (sequences, tokens) in [(&mut apart, &[1, 2][..]), (&mut together, &[1])] {
+        let error = Sequence::step_together(sequences, tokens).unwrap_err();
         assert!(error.kind() == Kind::Usage, "{error}");
     }
     assert!(Sequence::step_together(&mut [], &[]).unwrap().is_empty());

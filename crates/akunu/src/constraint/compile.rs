@@ -155,7 +155,8 @@ fn located(constraint: &Constraint, factory: &ParserFactory, complaint: &str) ->
     let schema: Value = serde_json::from_str(&constraint.0.text).unwrap_or_default();
     let until = Instant::now() + SEARCH;
     let places = schema::places(&schema).into_iter().take_while(|_| Instant::now() < until);
-    let blamed = |(place, mut part): (String, Value)| {
+    let blamed = |(place, part): (String, &Value)| {
+        let mut part = part.clone();
         for definitions in ["$defs", "definitions"] {
             if let (Value::Object(part), Some(named)) = (&mut part, schema.get(definitions)) {
                 part.entry(definitions).or_insert_with(|| named.clone());

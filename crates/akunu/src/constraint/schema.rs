@@ -263,14 +263,14 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// The schemas within a prepared schema and their places, the deepest first.
-pub(super) fn places(schema: &Value) -> Vec<(String, Value)> {
+pub(super) fn places(schema: &Value) -> Vec<(String, &Value)> {
     let mut found = Vec::new();
     collect(schema, "#", &mut found);
     found.sort_by_key(|(place, _)| std::cmp::Reverse(place.matches('/').count()));
     found
 }
 
-fn collect(schema: &Value, place: &str, found: &mut Vec<(String, Value)>) {
+fn collect<'a>(schema: &'a Value, place: &str, found: &mut Vec<(String, &'a Value)>) {
     let Value::Object(fields) = schema else { return };
     for (keyword, value) in fields {
         let at = format!("{place}/{}", escaped(keyword));
@@ -287,7 +287,7 @@ fn collect(schema: &Value, place: &str, found: &mut Vec<(String, Value)>) {
             _ => {}
         }
     }
-    found.push((place.to_owned(), schema.clone()));
+    found.push((place.to_owned(), schema));
 }
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ impl Attention {
 
     /// The first position a row sees, and the one after the last.
     pub(crate) fn range(&self, row: Row) -> (usize, usize) {
-        let after = row.position as usize + 1;
-        (self.window.map_or(0, |w| after.saturating_sub(w)), row.sees(self.mask) as usize)
+        let window = self.window.unwrap_or(usize::MAX);
+        ((row.position as usize + 1).saturating_sub(window), row.sees(self.mask) as usize)
     }
 
     /// What some consecutive rows of one sequence see together.

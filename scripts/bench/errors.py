@@ -11,12 +11,12 @@ regard to case and punctuation.
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
-import unicodedata
 from pathlib import Path
+
+from words import errors, words
 
 TEXTS = {
     "en": "The library opens at nine in the morning and closes late in the evening. Children under twelve need an adult with them. "
@@ -66,20 +66,6 @@ for line in sys.stdin:
 print()
 print("FOUND" + json.dumps(found))
 """
-
-
-def words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFC", text.lower().replace("’", "'").replace("-", " "))
-    return re.sub(r"[^\w' ]", " ", text).split()
-
-
-def errors(reference: list[str], found: list[str]) -> int:
-    row = list(range(len(found) + 1))
-    for i, word in enumerate(reference, 1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(found, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
-    return row[-1]
 
 
 def convert(source: Path, filters: str, out: Path) -> None:

@@ -19,6 +19,8 @@ import time
 import wave
 from pathlib import Path
 
+from words import errors, words
+
 VOICES = ["en-us", "en-gb", "en-us+f3", "en-gb+m4"]
 # Words of one utterance, and seconds of silence after it.
 WORDS, PAUSE = 30, 0.6
@@ -33,20 +35,6 @@ segments = model.transcribe(sound, language="en", temperature_inc=0.0, greedy={"
 took = time.perf_counter() - began
 json.dump({"seconds": took, "text": " ".join(segment.text for segment in segments)}, sys.stdout)
 """
-
-
-def words(text: str) -> list[str]:
-    return re.sub(r"[^a-z0-9' ]", " ", text.lower().replace("’", "'").replace("-", " ")).split()
-
-
-def errors(reference: list[str], found: list[str]) -> int:
-    """Least number of words to change, add or leave out."""
-    row = list(range(len(found) + 1))
-    for i, word in enumerate(reference, 1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(found, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
-    return row[-1]
 
 
 def speak(text: str, minutes: float, folder: Path) -> tuple[Path, str]:

@@ -6,16 +6,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use akunu_audio::{Decoder, Mel, filters};
-
-fn data(path: &str) -> PathBuf {
-    let folder = std::env::var_os("AKUNU_TEST_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/test-data")),
-        PathBuf::from,
-    );
-    let path = folder.join(path);
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
-}
+use akunu_testing::data;
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()

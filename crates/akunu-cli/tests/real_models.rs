@@ -9,11 +9,7 @@ use std::time::Duration;
 use common::run;
 
 fn test_data(path: &str) -> String {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    let path = folder.join(path);
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path.into_os_string().into_string().expect("the path is text")
+    akunu_testing::data(path).into_os_string().into_string().expect("the path is text")
 }
 
 #[test]

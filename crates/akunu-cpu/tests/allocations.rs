@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../akunu-format/tests/allocator/mod.rs"]
-mod allocator;
 mod models;
 
 use akunu_cpu::Cpu;
 use akunu_program::conformance::Runner;
 use akunu_program::{Batch, Phase, SlotId, Span, Work};
-use allocator::allocations;
+use akunu_testing::allocator::{Counting, allocations};
 use models::{CONTEXT, Model, fixtures};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 #[test]
 fn decoding_allocates_nothing() {

@@ -24,10 +24,7 @@ const PROMPT: [u32; 16] = [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2,
 const ANSWER: [u32; 8] = [504, 3575, 282, 4649, 314, 7042, 30, 2];
 
 fn smollm2() -> PathBuf {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let path = std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from).join("models/smollm2.gguf");
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
+    akunu_testing::data("models/smollm2.gguf")
 }
 
 /// The same weights as F32.

@@ -9,14 +9,7 @@ use std::time::{Duration, Instant};
 
 use akunu_format::gguf::Gguf;
 use akunu_format::{Data, ModelFile};
-
-fn data(name: &str) -> PathBuf {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
-}
+use akunu_testing::data;
 
 /// The shortest of several openings: the others were disturbed by something else on the machine.
 fn fastest_open(path: &Path) -> Duration {

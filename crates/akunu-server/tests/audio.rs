@@ -10,18 +10,11 @@ use std::time::Duration;
 use akunu::scheduler::Limits;
 use akunu::speech::{SpeechOptions, Transcriber};
 use akunu_server::{Config, Server};
+use akunu_testing::data;
 use serde_json::{Value, json};
 use support::{Reply, Running, start, tiny};
 
 const BOUNDARY: &str = "a-boundary";
-
-/// A file of the test data.
-fn data(path: &str) -> PathBuf {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let file = std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from).join(path);
-    assert!(file.exists(), "no {}: run scripts/fetch-test-data", file.display());
-    file
-}
 
 /// A model of speech, and one that writes.
 fn server() -> Running {

@@ -11,17 +11,11 @@ use std::time::{Duration, Instant};
 use akunu::scheduler::{Limits, Scheduler};
 use akunu::{Model, Options};
 use akunu_server::{Config, Server};
+use akunu_testing::data;
 use serde_json::{Value, json};
 use support::{Running, head, start};
 
 const CHAT: &str = "POST /v1/chat/completions HTTP/1.1\r\n";
-
-fn data(name: &str) -> PathBuf {
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let path = std::env::var_os("AKUNU_TEST_DATA").map_or_else(default, PathBuf::from).join(name);
-    assert!(path.exists(), "{} is not there: run scripts/fetch-test-data", path.display());
-    path
-}
 
 fn smollm2() -> Running {
     let path = data("models/smollm2.gguf");

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may stop where it stands
 
-mod data;
 mod fuzz;
 
 use akunu_format::gguf::Gguf;
@@ -20,11 +19,11 @@ fn id_bytes(ids: Vec<TokenId>) -> Vec<u8> {
 }
 
 fn from_json(folder: &str) -> Tokenizer {
-    Tokenizer::from_dir(data::path(folder)).unwrap()
+    Tokenizer::from_dir(akunu_testing::data(folder)).unwrap()
 }
 
 fn from_gguf(file: &str) -> Tokenizer {
-    Tokenizer::from_gguf(&Gguf::open(data::path(file)).unwrap()).unwrap()
+    Tokenizer::from_gguf(&Gguf::open(akunu_testing::data(file)).unwrap()).unwrap()
 }
 
 fn parses_equally(tokenizer: &Tokenizer, name: &str) {

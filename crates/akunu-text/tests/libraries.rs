@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may stop where it stands
 
-mod data;
 #[allow(dead_code)] // the expectations of other tests
 mod fuzz;
 
@@ -54,7 +53,7 @@ fn agrees(name: &str, tokenizer: &Tokenizer) {
 
 #[test]
 fn whisper_agrees_with_openai() {
-    let model = WhisperGgml::open(data::path("models/whisper-tiny.bin")).unwrap();
+    let model = WhisperGgml::open(akunu_testing::data("models/whisper-tiny.bin")).unwrap();
     agrees("whisper", &Tokenizer::from_whisper(&model).unwrap());
 }
 
@@ -62,7 +61,7 @@ macro_rules! mistral {
     ($($test:ident $name:literal)*) => { $(
         #[test]
         fn $test() {
-            let file = data::path(concat!("tokenizers/mistral/", $name));
+            let file = akunu_testing::data(concat!("tokenizers/mistral/", $name));
             agrees($name, &Tokenizer::from_file(file).unwrap());
         }
     )* };

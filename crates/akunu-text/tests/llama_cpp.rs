@@ -6,8 +6,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may stop where it stands
 
-mod data;
-
 use std::collections::HashMap;
 
 use akunu_format::gguf::Gguf;
@@ -34,7 +32,7 @@ fn agrees(name: &str, differs: impl Fn(&str, Special) -> bool) {
     let expected: Expected = serde_json::from_str(include_str!("fixtures/llama-ids.json")).unwrap();
     let vocabulary = format!("vocab/ggml-vocab-{name}.gguf");
     let is_model = matches!(name, "smollm2" | "gemma3-270m" | "qwen2.5-coder-0.5b");
-    let file = data::path(&if is_model { format!("models/{name}.gguf") } else { vocabulary });
+    let file = akunu_testing::data(&if is_model { format!("models/{name}.gguf") } else { vocabulary });
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(file).unwrap()).unwrap();
     let ids = &expected.vocabularies[name];
     let mut mistakes = Vec::new();

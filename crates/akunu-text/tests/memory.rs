@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a test may stop where it stands
 
-#[path = "../../akunu-format/tests/allocator/mod.rs"]
-mod allocator;
-#[cfg(feature = "test-data")]
-mod data;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use akunu_format::gguf::{Gguf, Writer};
+use akunu_testing::allocator::{self, Counting};
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::TokenizerError;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// Room for what does not grow with the file: mostly the automaton that cuts text into words.
 const FIXED_BYTES: usize = 1 << 20;
@@ -93,7 +92,7 @@ fn loading_holds_at_most_eight_times_the_file() {
 
 #[cfg(feature = "test-data")]
 fn real_vocabularies() {
-    let folder = fs::read_dir(data::path("vocab")).unwrap().map(|entry| entry.unwrap().path());
+    let folder = fs::read_dir(akunu_testing::data("vocab")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> = folder.filter(|path| path.extension().is_some_and(|ext| ext == "gguf")).collect();
     assert!(files.len() > 15);
     for file in files {
@@ -103,6 +102,6 @@ fn real_vocabularies() {
         }
     }
     for name in ["gpt2", "llama3", "llama3_2", "qwen2_5", "qwen3", "gemma3"] {
-        load(&data::path(&format!("tokenizers/{name}/tokenizer.json"))).unwrap();
+        load(&akunu_testing::data(&format!("tokenizers/{name}/tokenizer.json"))).unwrap();
     }
 }

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // a test may stop where it stands
 
-mod data;
-
 use akunu_format::gguf::Gguf;
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special};
 
 /// Checks that each text of `ggml-vocab-NAME.gguf.inp` gives the ids on the same line of `.out`.
 fn agrees_with_its_vectors(name: &str) {
-    let file = data::path(&format!("vocab/ggml-vocab-{name}.gguf"));
+    let file = akunu_testing::data(&format!("vocab/ggml-vocab-{name}.gguf"));
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap();
     let read = |extension| std::fs::read_to_string(file.with_extension(extension)).unwrap();
     let (texts, ids) = (read("gguf.inp"), read("gguf.out"));

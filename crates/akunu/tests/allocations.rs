@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-#[path = "../../akunu-format/tests/allocator/mod.rs"]
-mod allocator;
 mod tiny;
 
 use akunu::{Generation, Options, Sampling, Settings};
-use allocator::allocations;
+use akunu_testing::allocator::{Counting, allocations};
 use tiny::{load, options, prompt};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// The lists of a run's spans, tokens and outputs, and of its edits where something changes.
 const PER_RUN: usize = 4;

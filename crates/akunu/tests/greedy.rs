@@ -9,11 +9,6 @@ use std::path::{Path, PathBuf};
 
 use greedy::{MARGIN, MODELS, cases, differences, load};
 
-fn data() -> PathBuf {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from)
-}
-
 /// Prompts of each model that are followed: all of the smallest one's, and some of those that take longer. docs/fidelity.md has all.
 const FOLLOWED: [usize; 3] = [20, 4, 4];
 
@@ -22,7 +17,7 @@ fn the_cpu_backend_chooses_llama_cpps_tokens() {
     for (name, followed) in MODELS.into_iter().zip(FOLLOWED) {
         let cases = cases(name);
         assert_eq!(cases.len(), 20);
-        let model = load(&data(), name, "cpu");
+        let model = load(&akunu_testing::data(""), name, "cpu");
         let mut decided = 0;
         for case in &cases[..followed] {
             decided += case.margins.iter().filter(|&&margin| margin > MARGIN).count();

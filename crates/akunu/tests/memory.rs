@@ -16,11 +16,8 @@ fn peak() -> u64 {
 
 #[test]
 fn a_model_takes_little_more_than_its_file() {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let data = std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from);
     // Large enough that a second copy would show.
-    let path = data.join("models/qwen2.5-coder-0.5b.gguf");
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
+    let path = akunu_testing::data("models/qwen2.5-coder-0.5b.gguf");
     let file = path.metadata().unwrap().len();
     let context = 1024;
     let options = Options { backend: "cpu".to_owned(), context: Some(context), ..Options::default() };

@@ -21,11 +21,7 @@ fn minilm(options: &EmbedOptions) -> Embedder {
 }
 
 fn folder() -> PathBuf {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    let path = folder.join("models/minilm");
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
+    akunu_testing::data("models/minilm")
 }
 
 fn oracle() -> Oracle {

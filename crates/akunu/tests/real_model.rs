@@ -19,10 +19,7 @@ struct Case {
 }
 
 fn smollm2() -> PathBuf {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let path = std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from).join("models/smollm2.gguf");
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
+    akunu_testing::data("models/smollm2.gguf")
 }
 
 #[test]

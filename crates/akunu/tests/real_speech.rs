@@ -21,11 +21,7 @@ struct Tokens {
 }
 
 fn model() -> ModelFile {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    let path = folder.join("models/whisper-tiny.bin");
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    ModelFile::open(path).unwrap()
+    ModelFile::open(akunu_testing::data("models/whisper-tiny.bin")).unwrap()
 }
 
 fn fixture(name: &str) -> Vec<u8> {

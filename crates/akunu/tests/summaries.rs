@@ -6,17 +6,11 @@ use std::path::{Path, PathBuf};
 
 use akunu::Summary;
 use akunu_format::ModelFile;
+use akunu_testing::data;
 use serde_json::Value;
 
-fn test_data() -> PathBuf {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    assert!(folder.is_dir(), "{} is missing: run scripts/fetch-test-data", folder.display());
-    folder
-}
-
 fn summary(path: &str) -> Summary {
-    Summary::of(&ModelFile::open(test_data().join(path)).unwrap(), None).unwrap()
+    Summary::of(&ModelFile::open(data(path)).unwrap(), None).unwrap()
 }
 
 #[test]
@@ -57,7 +51,7 @@ fn the_default_models_are_described_in_full() {
 
 #[test]
 fn files_with_a_vocabulary_alone_have_a_tokenizer_and_no_memory() {
-    for entry in std::fs::read_dir(test_data().join("vocab")).unwrap().flatten() {
+    for entry in std::fs::read_dir(data("vocab")).unwrap().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "gguf") {
             let found = Summary::of(&ModelFile::open(&path).unwrap(), None).unwrap();

@@ -10,18 +10,11 @@ use std::time::Duration;
 use akunu::quantize::{Options, Recipe, quantize};
 use akunu::speech::{Event, Format, SpeechOptions, SpeechSettings, Transcriber, Transcription};
 use akunu::{Kind, StopHandle};
+use akunu_testing::data;
 use serde_json::Value;
 
 /// How much a mean log-probability may differ: that of F16 keys and values, over a window.
 const CLOSE: f64 = 2e-3;
-
-fn data(path: &str) -> PathBuf {
-    let folder = std::env::var_os("AKUNU_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data"), PathBuf::from);
-    let path = folder.join(path);
-    assert!(path.exists(), "{} is missing: run scripts/fetch-test-data", path.display());
-    path
-}
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)

@@ -124,7 +124,8 @@ fn the_smallest_things_in_large_numbers_stay_within_limits() {
     let config =
         format!(r#"{{"x":{zeros},"quantization":{{"bits":4,"group_size":32,{}}}}}"#, overrides.join(","));
     let checkpoint = open(file("{}", 0), &config).unwrap();
-    let (values, peak) = super::allocator::peak(|| checkpoint.config().unwrap().require::<Vec<u8>>("x"));
+    let (values, peak) =
+        akunu_testing::allocator::peak(|| checkpoint.config().unwrap().require::<Vec<u8>>("x"));
     assert_eq!(values.unwrap().len(), 100_001);
     assert!(peak < 8 * config.len());
 

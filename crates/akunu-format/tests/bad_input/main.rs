@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-#[path = "../allocator/mod.rs"]
-mod allocator;
 mod checkpoint;
 mod gguf;
 mod torch;
@@ -13,6 +11,10 @@ mod whisper_ggml;
 use std::path::{Path, PathBuf};
 
 use akunu_format::{Error, Tensor};
+use akunu_testing::allocator::{self, Counting};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// Room for what does not grow with the file: paths, messages, the open model itself.
 const FIXED_BYTES: usize = 16 * 1024;

@@ -2,20 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use akunu_testing::data;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-
-/// The folder that `scripts/fetch-test-data` fills.
-pub fn root() -> PathBuf {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-data");
-    let root = std::env::var_os("AKUNU_TEST_DATA").map_or(default, PathBuf::from);
-    assert!(
-        root.join("templates").is_dir(),
-        "no test data in {}: run scripts/fetch-test-data",
-        root.display()
-    );
-    root
-}
 
 /// The oracle's file: conversations and what became of them.
 pub fn oracle() -> Json {
@@ -25,7 +14,7 @@ pub fn oracle() -> Json {
 
 /// The source of a template by the name the oracle gives it.
 pub fn template(name: &str) -> String {
-    let root = root();
+    let root = data("");
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };

@@ -17,7 +17,7 @@ fn models() -> Vec<(&'static str, ChatTemplate, Tokenizer)> {
         "tokenizers/qwen3",
         "models/smollm2",
     ];
-    let root = test_data::root();
+    let root = akunu_testing::data("");
     let read = |name: &'static str| {
         let tokenizer = match name.strip_prefix("models/") {
             Some(_) => Tokenizer::from_gguf(&Gguf::open(root.join(format!("{name}.gguf"))).unwrap()).unwrap(),

@@ -26,7 +26,7 @@ fn real_templates_show_how_their_family_calls_tools() {
         ("unsloth-mistral-Devstral-Small-2507", "mistral-args"),
     ];
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(test_data::root().join("templates")).unwrap() {
+    for entry in std::fs::read_dir(akunu_testing::data("templates")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let source = std::fs::read_to_string(&path).unwrap();

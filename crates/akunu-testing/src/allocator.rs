@@ -1,17 +1,15 @@
-//! An allocator that counts, for the tests of any crate that say what something allocates.
+//! An allocator that counts, for tests that say what something allocates: they name it with
+//! `#[global_allocator] static COUNTING: Counting = Counting;`.
 
 #![allow(unsafe_code, reason = "an allocator")]
-// Each test target uses its own part of this.
-#![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-struct Counting;
+/// The system's allocator, counted.
+#[derive(Debug)]
+pub struct Counting;
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
@@ -48,12 +46,12 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// How often any thread has allocated something so far.
-pub(crate) fn allocations() -> usize {
+pub fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
 /// Runs `work` and gives the most bytes that this thread had allocated at once beyond those that were before.
-pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
     let result = work();
@@ -61,7 +59,7 @@ pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 /// The same for all threads together: for a test that runs alone in its process.
-pub(crate) fn peak_of_all_threads<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub fn peak_of_all_threads<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE_IN_ALL.load(Ordering::Relaxed);
     PEAK_IN_ALL.store(before, Ordering::Relaxed);
     let result = work();

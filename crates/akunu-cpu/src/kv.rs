@@ -67,10 +67,11 @@ impl Planes {
 }
 
 impl Group {
-    fn new(shape: &KvGroup, blocks: u32, kind: KvType) -> Group {
+    fn new(shape: &KvGroup, blocks: u32, kind: KvType) -> Result<Group> {
         let planes = Planes::new(kind, shape.head_dim);
         let bytes = blocks as usize * shape.layers * shape.kv_heads * planes.tile;
-        Group { shape: shape.clone(), blocks, data: Shared::new(bytes), planes }
+        let data = Shared::for_user(bytes, "the cache of keys and values")?;
+        Ok(Group { shape: shape.clone(), blocks, data, planes })
     }
 
     /// Elements of the keys, or the values, of one tile.
@@ -100,7 +101,7 @@ impl CpuKv {
             return Err(Error::Batch(format!("{} KV groups, {} block counts", groups.len(), blocks.len())));
         }
         let groups = groups.iter().zip(blocks).map(|(shape, &blocks)| Group::new(shape, blocks, kind));
-        Ok(CpuKv { kind, groups: groups.collect() })
+        Ok(CpuKv { kind, groups: groups.collect::<Result<_>>()? })
     }
 
     /// Whether the store was made for these groups.

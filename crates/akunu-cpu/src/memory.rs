@@ -4,6 +4,8 @@ use std::alloc::{self, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
+use akunu_program::{Error, Result};
+
 /// Alignment of every buffer: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
 
@@ -28,27 +30,38 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// `len` zero bytes; pages are not touched until they are used. What is large lies in large pages where the system has
     /// them: weights are read from end to end for every token, and small pages would cost a walk of the page tables every 4 KB.
+    ///
+    /// For what is small: where the system does not give it, there is nothing left to do. [`Shared::for_user`] is for the rest.
     pub(crate) fn new(len: usize) -> Shared {
+        Shared::allocate(len).expect("memory for small things")
+    }
+
+    /// The same for what grows with what a user asked for.
+    pub(crate) fn for_user(len: usize, what: &'static str) -> Result<Shared> {
+        Shared::allocate(len).ok_or(Error::Memory { what, bytes: len })
+    }
+
+    fn allocate(len: usize) -> Option<Shared> {
         #[cfg(target_os = "linux")]
         if len >= LARGE_PAGE
-            && let Ok(mut pages) = memmap2::MmapMut::map_anon(len + LARGE_PAGE)
+            && let Ok(mut pages) = memmap2::MmapMut::map_anon(len.saturating_add(LARGE_PAGE))
         {
             // Only a wish: kernels without large pages refuse it.
             let _ = pages.advise(memmap2::Advice::HugePage);
             let skip = pages.as_ptr().align_offset(LARGE_PAGE);
             let start = NonNull::from(&mut pages[skip..skip + len]).cast();
-            return Shared { start, len, pages: Some(pages) };
+            return Some(Shared { start, len, pages: Some(pages) });
         }
-        let layout = Layout::from_size_align(len.max(1), ALIGN).expect("a size that fits the address space");
+        let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        Shared {
+        let start = NonNull::new(start)?;
+        Some(Shared {
             start,
             len,
             #[cfg(target_os = "linux")]
             pages: None,
-        }
+        })
     }
 
     /// A view of `count` values from byte `offset` on.

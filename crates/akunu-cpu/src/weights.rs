@@ -39,7 +39,7 @@ impl CpuWeights {
                 bytes += packed_bytes(&tensor)?;
             }
         }
-        let data = Arc::new(Shared::new(bytes));
+        let data = Arc::new(Shared::for_user(bytes, "the weights")?);
         let mut start = 0;
         for used in uses {
             let name = || used.name.clone();

@@ -78,6 +78,15 @@ pub enum Error {
     #[error("the device failed: {0}")]
     Device(String),
 
+    /// The system has not as much memory to give.
+    #[error("{what} would take {:.1} GiB, which the system does not give", *bytes as f64 / f64::from(1 << 30))]
+    Memory {
+        /// What the memory would be for.
+        what: &'static str,
+        /// How much, in bytes.
+        bytes: usize,
+    },
+
     /// No token may be chosen: every logit is −∞ or not a number.
     #[error("no token can be chosen at position {position}: all logits are masked or not numbers")]
     NoChoice {

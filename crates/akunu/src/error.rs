@@ -259,6 +259,9 @@ impl Error {
                 "the file is damaged or incomplete: compare its size with the original's, or fetch it again"
                     .to_owned(),
             ),
+            Error::Program(akunu_program::Error::Memory { .. }) => {
+                Some("a shorter context, or fewer sequences at the same time, take less".to_owned())
+            }
             Error::Format(_)
             | Error::Tensor { .. }
             | Error::Program(_)

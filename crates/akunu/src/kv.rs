@@ -15,7 +15,8 @@ impl Pools {
     /// Enough blocks for `sequences` sequences of `context` positions that are fed at most `rows` at a time.
     pub(crate) fn sizes(groups: &[KvGroup], sequences: usize, context: usize, rows: usize) -> Vec<u32> {
         let blocks = |group: &KvGroup| sequences * Table::most_blocks(group.window, context, rows);
-        groups.iter().map(|group| blocks(group) as u32).collect()
+        // More than can be counted is more than there is memory for, and will be refused as that.
+        groups.iter().map(|group| u32::try_from(blocks(group)).unwrap_or(u32::MAX)).collect()
     }
 
     pub(crate) fn new(sizes: &[u32]) -> Pools {

@@ -241,18 +241,19 @@ impl fmt::Debug for Model {
 }
 
 impl Options {
+    /// Whatever the model: numbers that no machine has memory for.
     fn check(&self) -> Result<()> {
-        let positive = [
-            ("context", self.context),
-            ("sequences", Some(self.sequences)),
-            ("batch", Some(self.batch)),
-            ("outputs", Some(self.outputs)),
+        let ranges = [
+            ("context", self.context.unwrap_or(1), u32::MAX as usize),
+            ("sequences", self.sequences, 1 << 16),
+            ("batch", self.batch, 1 << 20),
+            ("outputs", self.outputs, 1 << 20),
         ];
-        for (field, value) in positive {
-            if value.is_some_and(|value| value == 0 || u32::try_from(value).is_err()) {
+        for (field, value, most) in ranges {
+            if value == 0 || value > most {
                 return Err(Error::Usage {
-                    problem: format!("{field} is {}", value.unwrap_or_default()),
-                    hint: "it must be at least 1 and fit in 32 bits".to_owned(),
+                    problem: format!("{field} is {value}"),
+                    hint: format!("it must be at least 1 and at most {most}"),
                 });
             }
         }

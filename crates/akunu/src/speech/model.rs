@@ -25,6 +25,9 @@ const START: &str = "<|startoftranscript|>";
 /// Tokens that are aligned at a time: each has a number for every state and head.
 const ALIGNED_ROWS: usize = 64;
 
+/// Most hypotheses that can be asked for.
+const MOST_BEAMS: usize = 256;
+
 /// How a model of speech is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeechOptions {
@@ -103,10 +106,10 @@ pub struct SpeechModel {
 impl SpeechModel {
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &SpeechOptions) -> Result<SpeechModel> {
-        if options.beams == 0 {
+        if !(1..=MOST_BEAMS).contains(&options.beams) {
             return Err(Error::Usage {
-                problem: "0 hypotheses cannot be followed".to_owned(),
-                hint: "ask for 1 or more".to_owned(),
+                problem: format!("{} hypotheses cannot be followed", options.beams),
+                hint: format!("ask for 1 to {MOST_BEAMS}"),
             });
         }
         let architecture = SpeechArchitecture::of(file)?;

@@ -165,7 +165,8 @@ impl CpuExecutable {
         }
         let workers = pool.size();
         let Lowered { steps, mut plan, logits, input } = lower(program, &weights, isa, workers)?;
-        let arena = Shared::new(plan.place(limits.rows as usize, limits.outputs as usize, workers));
+        let bytes = plan.place(limits.rows as usize, limits.outputs as usize, workers);
+        let arena = Shared::for_user(bytes, "room for the rows of a run")?;
         let attentions: Vec<&Attention> = steps
             .iter()
             .filter_map(|s| if let Step::Attend { attention, .. } = s { Some(attention) } else { None })
@@ -328,7 +329,7 @@ impl Executable for CpuExecutable {
             out.tokens.clear();
             return Err(Error::Stopped);
         }
-        result.map_err(|Broken| Error::Batch("a worker failed; this is a bug".into()))?;
+        result.map_err(|broken| Error::Device(broken.to_string()))?;
         if work == Work::Forward {
             let count = batch.outputs.len() * machine.vocabulary;
             let offset = machine.lowered.buffers[machine.lowered.logits.0].offset;
@@ -432,7 +433,7 @@ impl Walk<'_> {
         }
         place.team.barrier()?;
         place.barriers += 1;
-        if self.halted.load(Ordering::Acquire) < place.barriers { Err(Broken) } else { Ok(()) }
+        if self.halted.load(Ordering::Acquire) < place.barriers { Err(Broken::Failed) } else { Ok(()) }
     }
 
     /// Halts everyone after the next barrier.

@@ -4,6 +4,7 @@
 //! microseconds and then sleeps. A worker that panics releases all others; the job then fails instead of hanging.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,14 +20,23 @@ const SPIN: Duration = Duration::from_micros(60);
 /// Spins between looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
 
-/// A job was cut short because a worker panicked.
-#[derive(Debug)]
-pub(crate) struct Broken;
+/// Why a job was cut short, or not begun.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("a worker failed; this is a bug")]
+    Failed,
+    #[error(
+        "this process was forked from the one that loaded the model, and has no threads to run it: load it after forking"
+    )]
+    Forked,
+}
 
 /// The threads and what they share.
 pub(crate) struct Pool {
     team: Arc<Team>,
     threads: Vec<JoinHandle<()>>,
+    /// The process the threads belong to.
+    process: u32,
     /// Held for the length of a job: one at a time.
     lease: Mutex<()>,
 }
@@ -127,7 +137,7 @@ impl Team {
             // A panic from here on raises the signal, so this cannot wait for ever.
             self.passed.wait(now);
         }
-        if self.broken.load(Ordering::Relaxed) { Err(Broken) } else { Ok(()) }
+        if self.broken.load(Ordering::Relaxed) { Err(Broken::Failed) } else { Ok(()) }
     }
 
     /// Runs the job as one worker; a panic sets everyone free.
@@ -139,7 +149,7 @@ impl Team {
             self.broken.store(true, Ordering::SeqCst);
             self.passed.raise();
         }
-        result.unwrap_or(Err(Broken))
+        result.unwrap_or(Err(Broken::Failed))
     }
 
     fn serve(&self, worker: usize) {
@@ -177,7 +187,7 @@ impl Pool {
             closing: AtomicBool::new(false),
             job: Turn::new(None),
         });
-        let mut pool = Pool { team, threads: Vec::new(), lease: Mutex::new(()) };
+        let mut pool = Pool { team, threads: Vec::new(), process: process::id(), lease: Mutex::new(()) };
         for worker in 1..threads {
             let team = Arc::clone(&pool.team);
             let thread = thread::Builder::new()
@@ -194,6 +204,9 @@ impl Pool {
         &self,
         job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync),
     ) -> Result<(), Broken> {
+        if process::id() != self.process {
+            return Err(Broken::Forked);
+        }
         let _lease = lock(&self.lease);
         let team = &*self.team;
         team.arrived.0.store(0, Ordering::Relaxed);
@@ -212,7 +225,7 @@ impl Pool {
         if team.size > 1 {
             team.finished.wait(before);
         }
-        if team.broken.load(Ordering::SeqCst) { Err(Broken) } else { result }
+        if team.broken.load(Ordering::SeqCst) { Err(Broken::Failed) } else { result }
     }
 
     /// Calls `f` for every index below `count`, spread over the workers.
@@ -230,6 +243,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if process::id() != self.process {
+            // The threads are the other process's.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         self.team.closing.store(true, Ordering::SeqCst);
         self.team.begun.raise();
         for thread in self.threads.drain(..) {

@@ -1,7 +1,7 @@
 //! Sound files: containers and codecs, channels, and samples that are no numbers.
 
 use std::fs::File;
-use std::io::{self, Cursor};
+use std::io::{self, Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -44,6 +44,8 @@ pub struct Decoder {
     /// Most seconds that are given.
     longest: u64,
     ended: bool,
+    /// The file was written before its length was known: it ends where it ends.
+    endless: bool,
     damage: Damage,
 }
 
@@ -83,7 +85,9 @@ impl Decoder {
         Decoder::new(Box::new(Cursor::new(bytes)), name.to_owned())
     }
 
-    fn new(source: Box<dyn MediaSource>, name: String) -> Result<Decoder> {
+    fn new(mut source: Box<dyn MediaSource>, name: String) -> Result<Decoder> {
+        let endless = source.is_seekable()
+            && endless(source.as_mut()).map_err(|source| Error::Io { name: name.clone(), source })?;
         let stream = MediaSourceStream::new(source, Default::default());
         let mut hint = Hint::new();
         if let Some(extension) = Path::new(&name).extension().and_then(|extension| extension.to_str()) {
@@ -118,6 +122,7 @@ impl Decoder {
             given: 0,
             longest: LONGEST,
             ended: false,
+            endless,
             damage: Damage::default(),
         })
     }
@@ -190,6 +195,11 @@ impl Decoder {
                 // Another piece of sound follows in the same file.
                 Err(Symphonia::ResetRequired) => {
                     (self.track, self.codec) = choose(&*self.reader, &self.name)?;
+                }
+                Err(Symphonia::IoError(error))
+                    if self.endless && error.kind() == io::ErrorKind::UnexpectedEof =>
+                {
+                    return Ok(None);
                 }
                 Err(error) => {
                     self.damage.end = Some(problem(&error));
@@ -307,6 +317,16 @@ fn guarded<T>(
 ) -> symphonia::core::errors::Result<T> {
     // They are safe Rust: what a panic leaves half done makes wrong sound at worst.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Symphonia::DecodeError("it makes no sense")))
+}
+
+/// Whether a WAV says that it goes on for as long as can be said, or not at all: it was written into a pipe.
+fn endless(source: &mut dyn MediaSource) -> io::Result<bool> {
+    let mut head = Vec::new();
+    source.take(8).read_to_end(&mut head)?;
+    source.rewind()?;
+    let size = head.strip_prefix(b"RIFF").and_then(|size| Some(u32::from_le_bytes(size.try_into().ok()?)));
+    // Some programs write the largest number there is, others the largest signed one or a little less.
+    Ok(size.is_some_and(|size| size == 0 || size == u32::MAX || (0x7fff_0000..=0x7fff_ffff).contains(&size)))
 }
 
 fn problem(error: &Symphonia) -> String {

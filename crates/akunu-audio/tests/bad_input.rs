@@ -116,6 +116,19 @@ fn a_file_that_breaks_off_gives_what_it_has() {
 }
 
 #[test]
+fn a_wav_from_a_pipe_ends_where_it_ends() {
+    let whole = Wav::new(16_000, 1, Samples::I16).bytes(&[0.25; 4000]);
+    let data = whole.windows(4).position(|window| window == b"data").unwrap() + 4;
+    for size in [u32::MAX, 0x7fff_f024] {
+        let mut piped = whole.clone();
+        piped[4..8].copy_from_slice(&size.to_le_bytes());
+        piped[data..data + 4].copy_from_slice(&size.to_le_bytes());
+        let (samples, damage) = read(piped, "standard input").unwrap();
+        assert_eq!((samples.len(), damage), (4000, None), "{size:x}");
+    }
+}
+
+#[test]
 fn headers_that_lie_about_lengths_are_survived() {
     let values = vec![0.25; RATE as usize];
     // What programs write that do not know the length yet.

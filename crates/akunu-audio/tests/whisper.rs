@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Read;
-use std::path::PathBuf;
 
 use akunu_audio::{Decoder, Mel, filters};
 use akunu_testing::data;

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -152,6 +151,22 @@ fn transcribe_prints_what_is_said_in_every_format() {
             .unwrap()
             .starts_with("And so my fellow Americans")
     );
+    // Every transcription has a place of its own, whatever dots its name has.
+    let (first, second) = (cache.path().join("talk.1.wav"), cache.path().join("talk.2.wav"));
+    for talk in [&first, &second] {
+        std::fs::copy(&audio, talk).unwrap();
+    }
+    let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
+    let folder = cache.path().join("texts");
+    let into = ["--beam", "1", "--output-dir", folder.to_str().unwrap()];
+    transcribe(&[&into[..], &[first, second]].concat()).ok();
+    assert!(folder.join("talk.1.txt").exists() && folder.join("talk.2.txt").exists());
+    let twice = transcribe(&[&into[..], &[first, first]].concat()).failed(2);
+    assert!(twice.contains("would both become"), "{twice}");
+    let subtitles = transcribe(&["--output", "srt", first, second]).failed(2);
+    assert!(subtitles.contains("--output-dir"), "{subtitles}");
+    let many = transcribe(&["--beam", "100000", first]).failed(2);
+    assert!(many.contains("100000 hypotheses"), "{many}");
     assert!(transcribe(&[&audio, "--word-timestamps"]).failed(2).contains("no room for the times of words"));
     assert!(
         transcribe(&[&audio, "--language", "klingon"])

@@ -127,6 +127,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let settings = settings(arguments)?;
     let format = format(arguments)?;
+    let kept = arguments.output_dir.as_deref().map(|folder| places(folder, arguments)).transpose()?;
+    if kept.is_none() && arguments.audio.len() > 1 && matches!(format, Format::Srt | Format::Vtt) {
+        return Err(Error::Usage {
+            problem: "subtitles of several recordings make no file one after the other".to_owned(),
+            hint: "name a folder for them: --output-dir DIR".to_owned(),
+        }
+        .into());
+    }
     if let Some(folder) = &arguments.output_dir {
         std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
     }
@@ -145,14 +153,14 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let several = arguments.audio.len() > 1;
     let mut failed = 0;
     let mut all = Vec::new();
-    for audio in &arguments.audio {
-        let streams = arguments.output_dir.is_none() && format != Format::Json;
+    for (i, audio) in arguments.audio.iter().enumerate() {
+        let streams = kept.is_none() && format != Format::Json;
         if streams && several {
             writeln!(out, "{}# {}{:#}", output::HEADING, audio.display(), output::HEADING)?;
         }
         match one(&transcriber, audio, &settings, streams.then_some((format, &mut *out))) {
-            Ok(transcription) => match &arguments.output_dir {
-                Some(folder) => keep(folder, audio, arguments, &transcription.write(format))?,
+            Ok(transcription) => match &kept {
+                Some(places) => keep(&places[i], &transcription.write(format))?,
                 None if format == Format::Json => all.push((audio, transcription)),
                 None => {}
             },
@@ -164,7 +172,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    if format == Format::Json && arguments.output_dir.is_none() {
+    if format == Format::Json && kept.is_none() {
         write_json(&all, several, out)?;
     }
     match failed {
@@ -226,13 +234,32 @@ fn read(transcriber: &Transcriber, audio: &Path, stop: &StopHandle) -> Result<So
     Ok(transcriber.decode(bytes, "standard input", stop)?)
 }
 
-/// Writes a transcription beside others, named after its recording.
-fn keep(folder: &Path, audio: &Path, arguments: &Arguments, text: &str) -> Result<()> {
-    let name = if audio == Path::new("-") { Path::new("stdin") } else { audio };
+/// Where each transcription goes: named after its recording, and no two to the same place.
+fn places(folder: &Path, arguments: &Arguments) -> Result<Vec<PathBuf>> {
     let extension = if arguments.json { "json" } else { arguments.output.as_str() };
-    let stem = name.file_stem().unwrap_or(name.as_os_str());
-    let path = folder.join(stem).with_extension(extension);
-    std::fs::write(&path, text).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let mut places: Vec<PathBuf> = Vec::new();
+    for audio in &arguments.audio {
+        let name = if audio == Path::new("-") { Path::new("stdin") } else { audio };
+        let mut file = name.file_stem().unwrap_or(name.as_os_str()).to_owned();
+        file.push(".");
+        file.push(extension);
+        let place = folder.join(file);
+        if let Some(other) = places.iter().position(|other| *other == place) {
+            let other = arguments.audio[other].display();
+            return Err(Error::Usage {
+                problem: format!("{other} and {} would both become {}", audio.display(), place.display()),
+                hint: "transcribe them into different folders".to_owned(),
+            }
+            .into());
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+/// Writes a transcription into a file of its own.
+fn keep(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     progress::line(&format!("{}", path.display()));
     Ok(())
 }

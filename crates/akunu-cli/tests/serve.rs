@@ -48,7 +48,7 @@ impl Server {
 
     fn post(&self, body: &str) -> TcpStream {
         self.send(&format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         ))
     }
@@ -95,6 +95,37 @@ fn a_terminated_server_finishes_its_answers_and_logs_no_text() {
     let responses =
         log.lines().filter(|line| line.contains(" response ") && line.contains("finish=\"length\""));
     assert_eq!((requests.count(), responses.count()), (3, 3), "{log}");
+}
+
+#[test]
+fn a_page_whose_name_was_led_here_is_refused() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(cache.path(), &["--cors-origin", "https://friend.example", "--log", "off"]);
+    let ask = |host: &str, origin: &str| {
+        let head = format!(
+            "GET /v1/models HTTP/1.1\r\nhost: {host}\r\norigin: {origin}\r\nconnection: close\r\n\r\n"
+        );
+        read(server.send(&head))
+    };
+    let refused = ask("evil.example:8080", "http://evil.example:8080");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("host_not_allowed"), "{refused}");
+    assert!(ask("localhost:8080", "http://localhost:8080").starts_with("HTTP/1.1 200"));
+    assert!(ask("friend.example", "https://friend.example").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn who_meant_to_set_a_key_is_not_served_without() {
+    let cache = tempfile::tempdir().unwrap();
+    let file = cache.path().join("keys");
+    std::fs::write(&file, "\n  \n").unwrap();
+    for (wrong, problem) in [
+        (["--api-key", ""], "--api-key is empty"),
+        (["--api-key-file", file.to_str().unwrap()], "has no key in it"),
+        (["--cors-origin", "friend example"], "a scheme and a host"),
+    ] {
+        let refused = run(cache.path(), &[&["serve", MODEL, "--port", "0"], &wrong[..]].concat()).failed(2);
+        assert!(refused.contains(problem), "{refused}");
+    }
 }
 
 #[test]

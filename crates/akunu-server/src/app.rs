@@ -8,17 +8,17 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, FromRequest, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use crate::config::Config;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
-use crate::guard::{Clients, Keys, RateLimit, check_origin};
+use crate::guard::{Clients, Keys, RateLimit, check_host, check_origin};
 use crate::library::Library;
 use crate::log::{self, Logged};
 use crate::metrics::Metrics;
@@ -119,7 +119,20 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
     } else {
         AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
     };
-    Some(CorsLayer::new().allow_origin(allowed).allow_methods(Any).allow_headers(Any))
+    Some(
+        CorsLayer::new()
+            .allow_origin(allowed)
+            .allow_methods(Any)
+            .allow_headers(AllowHeaders::mirror_request()),
+    )
+}
+
+/// Refuses what a page that is not ours made a browser send.
+fn check_caller(config: &Config, headers: &HeaderMap) -> Result<(), ApiError> {
+    if !config.any_host {
+        check_host(headers, &config.cors_origins)?;
+    }
+    check_origin(headers, &config.cors_origins)
 }
 
 /// Every request passes here first: it gets a number, shows its key, and is counted; and every refusal passes last, to be put
@@ -136,7 +149,7 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     };
     let admitted = match caller.path.as_str() {
         path if page::is_open(path) => Ok(()),
-        _ => check_origin(request.headers(), &app.config.cors_origins).and_then(|()| {
+        _ => check_caller(&app.config, request.headers()).and_then(|()| {
             let key = app.keys.check(request.headers()).or_else(|refusal| {
                 // Guesses count as well, for the address they come from.
                 app.rate_limit.take(app.clients.number(None, address), caller.began).and(Err(refusal))

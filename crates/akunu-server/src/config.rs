@@ -9,6 +9,9 @@ pub struct Config {
     pub keys: Vec<String>,
     /// Pages of other origins that may call the server from a browser; `*` for any.
     pub cors_origins: Vec<String>,
+    /// Whether the server answers by whatever name it is asked. It does by its addresses, as `localhost` and as the origins above;
+    /// by other names, pages that had their own name lead here could ask it too, where they need no key.
+    pub any_host: bool,
     /// Whether a model is found by its exact id alone.
     pub strict_models: bool,
     /// Bytes of memory that models may take together; more are loaded only when others can be unloaded.
@@ -53,6 +56,7 @@ impl Default for Config {
         Config {
             keys: Vec::new(),
             cors_origins: Vec::new(),
+            any_host: false,
             strict_models: false,
             memory_budget: None,
             idle_timeout: None,

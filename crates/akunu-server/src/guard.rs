@@ -31,6 +31,29 @@ pub(crate) fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<()
     Err(ApiError::new(StatusCode::FORBIDDEN, message).code("origin_not_allowed"))
 }
 
+/// Refuses requests to a name that is not known to mean this server. A page's owner can have the page's own name lead here, and
+/// the browser then takes the two for one origin.
+pub(crate) fn check_host(headers: &HeaderMap, origins: &[String]) -> Result<(), ApiError> {
+    let Some(host) = headers.get(header::HOST) else { return Ok(()) };
+    let host = host.to_str().unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let here = name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok();
+    let of =
+        |origin: &String| origin == "*" || origin.split_once("://").is_some_and(|(_, place)| place == host);
+    if here || origins.iter().any(of) {
+        return Ok(());
+    }
+    let message = format!(
+        "this server is not known as {host:?}: ask it by its address or as localhost, start it with --cors-origin http://{host}, or \
+         set a key"
+    );
+    Err(ApiError::new(StatusCode::FORBIDDEN, message).code("host_not_allowed"))
+}
+
 /// The keys of which a client must show one. They are kept as hashes alone.
 #[derive(Debug)]
 pub(crate) struct Keys(Vec<[u8; 32]>);
@@ -180,6 +203,29 @@ mod tests {
             assert!(!ask(other, &[]), "{other}");
             assert!(ask(other, &["*"]) && ask(other, &["https://b", other]), "{other}");
         }
+    }
+
+    #[test]
+    fn only_names_that_mean_this_machine_lead_here() {
+        let ask = |host: &str, origins: &[String]| check_host(&headers("host", host), origins).is_ok();
+        assert!(check_host(&HeaderMap::new(), &[]).is_ok());
+        for host in [
+            "127.0.0.1:8080",
+            "localhost",
+            "LocalHost:8080",
+            "akunu.localhost:1",
+            "[::1]:8080",
+            "192.168.1.2",
+        ] {
+            assert!(ask(host, &[]), "{host}");
+        }
+        for host in
+            ["evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "", "[evil.example]"]
+        {
+            assert!(!ask(host, &["https://a.example".to_owned()]), "{host}");
+            assert!(ask(host, &["*".to_owned()]), "{host}");
+        }
+        assert!(ask("a.example", &["https://a.example".to_owned()]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod library;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub struct Arguments {
     option: Vec<String>,
 
     /// The address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
+    #[arg(long, default_value = "127.0.0.1", value_parser = address)]
     host: IpAddr,
 
     /// The port to listen on; 0 takes any that is free
@@ -97,7 +97,7 @@ pub struct Arguments {
     tls_key: Option<PathBuf>,
 
     /// A web page's origin whose scripts may call the server, `*` for any; may be given several times
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     cors_origin: Vec<String>,
 
     /// Memory that models may take together, in GiB: to load another, idle ones are unloaded [default: no limit]
@@ -170,6 +170,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .into());
     }
     let config = Config {
+        // A page that reaches the server by a name of its own knows no key; and who opens it to others has names for it.
+        any_host: !keys.is_empty() || !arguments.host.is_loopback(),
         keys,
         cors_origins: arguments.cors_origin.clone(),
         strict_models: arguments.strict_models,
@@ -235,6 +237,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// An address of this machine.
+fn address(given: &str) -> std::result::Result<IpAddr, String> {
+    if given == "localhost" {
+        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    given
+        .parse()
+        .map_err(|_| "it must be an address of this machine such as 127.0.0.1, ::1 or 0.0.0.0".to_owned())
+}
+
+/// A web page's origin, or any.
+fn origin(given: &str) -> std::result::Result<String, String> {
+    let place = given.split_once("://").map_or("", |(_, place)| place);
+    if given == "*"
+        || !place.is_empty() && !given.contains(|c: char| c.is_whitespace()) && !place.contains('/')
+    {
+        return Ok(given.to_owned());
+    }
+    Err("it must be `*` or a scheme and a host such as https://example.com, without a path".to_owned())
+}
+
 /// GiB as bytes.
 fn gibibytes(given: &str) -> std::result::Result<u64, String> {
     match given.parse::<f64>() {
@@ -283,13 +306,25 @@ fn named(given: &str) -> (String, String) {
 
 fn keys(arguments: &Arguments) -> Result<Vec<String>> {
     let mut keys = arguments.api_key.clone();
+    if keys.iter().any(String::is_empty) {
+        return Err(no_key("--api-key is empty"));
+    }
     if let Some(path) = &arguments.api_key_file {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        keys.extend(text.lines().map(|line| line.trim().to_owned()));
+        let before = keys.len();
+        keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        if keys.len() == before {
+            return Err(no_key(&format!("{} has no key in it", path.display())));
+        }
     }
-    keys.extend(std::env::var(KEY_VARIABLE));
-    keys.retain(|key| !key.is_empty());
+    keys.extend(std::env::var(KEY_VARIABLE).into_iter().filter(|key| !key.is_empty()));
     Ok(keys)
+}
+
+/// Who meant to set a key is not served without one.
+fn no_key(problem: &str) -> anyhow::Error {
+    Error::Usage { problem: problem.to_owned(), hint: "give a key, or leave the option out".to_owned() }
+        .into()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
 use crate::openai::embeddings::{Input, vectors};
+use crate::openai::models::may_manage;
 use crate::resident::Served;
 use crate::thinking::{Said, Thinking};
 use crate::tools::Tools;
@@ -77,6 +78,9 @@ fn details(family: &str) -> Value {
 pub(crate) async fn chat(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(Some(&fields.need::<String>("model")?)).await?;
+    if fields.get("messages").is_none_or(|messages| *messages == json!([])) {
+        return load_alone(&mut call, served, Kind::Chat);
+    }
     let mut messages = fields.messages("messages")?;
     for (i, message) in messages.iter_mut().enumerate() {
         if message.extra.remove("images").is_some_and(|images| images != json!([]) && !images.is_null()) {
@@ -99,6 +103,9 @@ pub(crate) async fn chat(mut call: Call) -> Result<Response, ApiError> {
 pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
     let served = call.app.models.find(Some(&fields.need::<String>("model")?)).await?;
+    if fields.get("prompt").is_none_or(|prompt| *prompt == json!("")) && fields.get("system").is_none() {
+        return load_alone(&mut call, served, Kind::Generate);
+    }
     let text: String = fields.take("prompt")?.unwrap_or_default();
     let system: Option<String> = fields.take("system")?;
     let raw = fields.take("raw")?.unwrap_or(false);
@@ -118,6 +125,21 @@ pub(crate) async fn generate(mut call: Call) -> Result<Response, ApiError> {
         conversation(messages, None, thinking).prompt(&served, &mut settings)?
     };
     answer(&call, served, prompt, settings, streamed, Kind::Generate).await
+}
+
+/// Nothing is asked: the model is only to be in memory, or with a `keep_alive` of 0 no longer.
+fn load_alone(call: &mut Call, served: Arc<Served>, kind: Kind) -> Result<Response, ApiError> {
+    let keep = call.fields.take::<Value>("keep_alive")?;
+    let leave = keep.is_some_and(|keep| keep == json!(0) || keep == json!("0"));
+    if leave {
+        may_manage(&call.app)?;
+        let entry = call.app.models.entry(Some(&served.id))?;
+        call.app.models.unload(&entry);
+    }
+    let lines = Lines { served, kind, finished: None, calls: Calls::new(None, 1), call: None };
+    let mut line = lines.line("", "", true);
+    line["done_reason"] = json!(if leave { "unload" } else { "load" });
+    Ok(whole(&line))
 }
 
 /// `POST /api/embed`: texts that are too long are cut unless `truncate` is false, as everywhere in this interface.

@@ -131,11 +131,21 @@ fn ollama_streams_lines_unless_told_otherwise() {
     assert_eq!(generated["response"], text, "a prompt is a conversation of one message");
     let raw = server.post("/api/generate", &with(asked.clone(), &json!({"raw": true}))).json();
     assert!(raw["prompt_eval_count"].as_u64() < generated["prompt_eval_count"].as_u64());
+    // Without a question the model is only loaded, or asked to go.
+    let loaded = server.post("/api/generate", &json!({"model": "tiny-llama", "keep_alive": -1})).json();
+    assert_eq!(
+        (&loaded["done_reason"], &loaded["response"], &loaded["done"]),
+        (&json!("load"), &json!(""), &json!(true))
+    );
+    let loaded = server.post("/api/chat", &json!({"model": "tiny-llama", "messages": []})).json();
+    assert_eq!((&loaded["done_reason"], &loaded["message"]["content"]), (&json!("load"), &json!("")));
     for more in
         [json!({"format": "yaml"}), json!({"options": {"num_ctx": 1_000_000}}), json!({"options": {"x": 1}})]
     {
         assert_eq!(server.post("/api/generate", &with(asked.clone(), &more)).status, 400, "{more}");
     }
+    let leaving = json!({"model": "tiny-llama", "keep_alive": 0});
+    assert_eq!(server.post("/api/generate", &leaving).json()["done_reason"], "unload");
 }
 
 #[test]

@@ -84,7 +84,8 @@ pub(crate) async fn delete(
     Ok(Json(json!({"id": entry.id, "object": "model", "deleted": true})))
 }
 
-fn may_manage(app: &App) -> Result<(), ApiError> {
+/// Refuses to load or unload a model where clients may not.
+pub(crate) fn may_manage(app: &App) -> Result<(), ApiError> {
     if app.config.manage_models {
         return Ok(());
     }

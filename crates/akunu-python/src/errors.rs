@@ -5,6 +5,11 @@ use pyo3::prelude::*;
 
 /// The exception an error is.
 pub(crate) fn raise(error: &Error) -> PyErr {
+    raise_about("", error)
+}
+
+/// The same, with what the error is about before its message.
+pub(crate) fn raise_about(what: &str, error: &Error) -> PyErr {
     let class = match error.kind() {
         Kind::Usage => "UsageError",
         Kind::NotFound => "NotFoundError",
@@ -16,7 +21,7 @@ pub(crate) fn raise(error: &Error) -> PyErr {
         Kind::Stopped => "StoppedError",
         _ => "AkunuError",
     };
-    make(class, &error.to_string(), error.hint().as_deref())
+    make(class, &format!("{what}{error}"), error.hint().as_deref())
 }
 
 /// A misuse that the engine never gets to see.

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 
 use crate::chat::Chat;
 use crate::embed::Embedder;
-use crate::errors::{OrRaise, usage};
+use crate::errors::{OrRaise, raise_about, usage};
 use crate::generation::{Event, Generation, Listener, Pieces, Stream};
 use crate::settings::settings;
 use crate::waiting;
@@ -213,27 +213,28 @@ impl Model {
         let scheduler = Arc::new(Scheduler::new(self.model.clone(), &limits).or_raise()?);
         let working = Arc::clone(&scheduler);
         let work = move || {
-            let requests = prompts
-                .into_iter()
-                .map(|prompt| working.submit(Request { settings: settings.clone(), ..Request::new(prompt) }));
-            let responses = requests.collect::<akunu::Result<Vec<_>>>()?;
-            let texts = responses.into_iter().map(|response| {
+            let requests = prompts.into_iter().enumerate().map(|(i, prompt)| {
+                let request = Request { settings: settings.clone(), ..Request::new(prompt) };
+                working.submit(request).map_err(|error| (i, error))
+            });
+            let responses = requests.collect::<Result<Vec<_>, _>>()?;
+            let texts = responses.into_iter().enumerate().map(|(i, response)| {
                 let mut text = String::new();
                 for event in response {
                     match event {
                         Served::Piece { piece, .. } => text.push_str(&piece.text),
-                        Served::Failed(error) => return Err(error),
+                        Served::Failed(error) => return Err((i, error)),
                         Served::Started { .. } | Served::Finished { .. } | Served::Done(_) => {}
                     }
                 }
                 Ok(text)
             });
-            texts.collect::<akunu::Result<Vec<_>>>()
+            texts.collect::<Result<Vec<_>, _>>()
         };
         let texts = waiting::run(py, work, || scheduler.abort());
         // Ending the scheduler waits for its thread.
         py.detach(|| drop(scheduler));
-        texts?.or_raise()
+        texts?.map_err(|(i, error)| raise_about(&format!("prompt {i}: "), &error))
     }
 
     /// Begins a conversation; `system` says what the model should be like. Settings are those of `generate`, by default as the

@@ -14,7 +14,8 @@ use crate::errors::{OrRaise, usage};
 use crate::model::Model;
 
 /// Serves a model over HTTP, with the interfaces of OpenAI, Anthropic and Ollama, until it is stopped or let go of. Port 0 takes
-/// one that is free. As many requests run together as the model has sequences; others wait.
+/// one that is free. As many requests run together as the model has sequences; others wait. Clients show `api_key`, where one is
+/// set; an address that others can reach needs one, or `allow_public`.
 ///
 /// >>> with akunu.Server(model, name="tiny") as server:
 /// ...     body = urllib.request.urlopen(server.url + "/v1/models").read()
@@ -34,7 +35,8 @@ struct Running {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (model, *, name, host="127.0.0.1", port=0, queue=64))]
+    #[pyo3(signature = (model, *, name, host="127.0.0.1", port=0, queue=64, api_key=None, allow_public=false))]
+    #[allow(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
         model: &Bound<'_, Model>,
@@ -42,14 +44,32 @@ impl Server {
         host: &str,
         port: u16,
         queue: usize,
+        api_key: Option<String>,
+        allow_public: bool,
     ) -> PyResult<Server> {
-        let limits = Limits { queue, ..Limits::default() };
-        let scheduler = Scheduler::new(model.get().model.clone(), &limits).or_raise()?;
-        let http = Http::new(Config::default());
-        http.add(name, scheduler, None).or_raise()?;
+        if api_key.as_ref().is_some_and(String::is_empty) {
+            return Err(usage("api_key is empty"));
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = py.detach(|| runtime.block_on(tokio::net::TcpListener::bind((host, port))))?;
         let address = listener.local_addr()?;
+        let public = !address.ip().is_loopback();
+        if public && api_key.is_none() && !allow_public {
+            return Err(usage(&format!(
+                "{host} can be reached by others: give an api_key, or say allow_public=True"
+            )));
+        }
+        let limits = Limits { queue, ..Limits::default() };
+        let scheduler = Scheduler::new(model.get().model.clone(), &limits).or_raise()?;
+        // The model belongs to the program: clients cannot unload it.
+        let config = Config {
+            any_host: public || api_key.is_some(),
+            keys: api_key.into_iter().collect(),
+            manage_models: false,
+            ..Config::default()
+        };
+        let http = Http::new(config);
+        http.add(name, scheduler, None).or_raise()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("akunu server".to_owned()).spawn(move || {
             runtime.block_on(http.run(listener, async {

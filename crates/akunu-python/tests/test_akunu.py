@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 
@@ -163,6 +164,8 @@ def test_errors_have_kinds_and_hints(model: akunu.Model, tmp_path: pathlib.Path)
         model.generate("hello", temperature=-1)
     with pytest.raises(akunu.UsageError, match="context"):
         model.generate("x" * 4096)
+    with pytest.raises(akunu.UsageError, match="^prompt 1: .*empty"):
+        model.generate_many(["a", ""])
     with pytest.raises(LookupError, match="chat template"):
         model.chat()
 
@@ -177,6 +180,52 @@ def test_the_server_answers(chatty: akunu.Model) -> None:
         )
         answer = json.load(urllib.request.urlopen(request))
     assert answer["choices"][0]["message"]["role"] == "assistant"
+
+
+def test_a_server_others_can_reach_needs_a_key(chatty: akunu.Model) -> None:
+    with pytest.raises(akunu.UsageError, match="can be reached by others"):
+        akunu.Server(chatty, name="tiny", host="0.0.0.0")
+    with pytest.raises(akunu.UsageError, match="api_key is empty"):
+        akunu.Server(chatty, name="tiny", api_key="")
+    with akunu.Server(chatty, name="tiny", api_key="secret") as server:
+        request = urllib.request.Request(server.url + "/v1/models", headers={"Authorization": "Bearer secret"})
+        assert urllib.request.urlopen(request).status == 200
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(server.url + "/v1/models")
+        # The model is the program's.
+        request = urllib.request.Request(
+            server.url + "/v1/models/unload", b'{"model": "tiny"}', headers={"Authorization": "Bearer secret"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+
+
+def test_more_than_there_is_memory_for_is_an_error(tiny: pathlib.Path) -> None:
+    with pytest.raises(akunu.UsageError, match="sequences is 100000"):
+        akunu.Model.load(tiny, sequences=100_000)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only Unix forks")
+def test_a_forked_process_is_told_to_load_the_model_itself(tiny: pathlib.Path) -> None:
+    program = """
+import akunu, os, sys
+model = akunu.Model.load(sys.argv[1], threads=2)
+child = os.fork()
+if child == 0:
+    try:
+        model.generate("hello", max_tokens=1).read()
+    except akunu.AkunuError as error:
+        print(error, flush=True)
+    del model
+    sys.exit(0)
+os.waitpid(child, 0)
+print(model.generate("hello", max_tokens=1).finish_reason, flush=True)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tiny)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    child, parent = run.stdout.splitlines()
+    assert "load it after forking" in child and parent == "length" and run.stderr == ""
 
 
 # Ctrl-C is switched off in programs that a shell starts in the background.

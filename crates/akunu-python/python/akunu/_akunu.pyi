@@ -141,7 +141,15 @@ class Model:
 
 class Server:
     def __init__(
-        self, model: Model, *, name: str, host: str = "127.0.0.1", port: int = 0, queue: int = 64
+        self,
+        model: Model,
+        *,
+        name: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        queue: int = 64,
+        api_key: str | None = None,
+        allow_public: bool = False,
     ) -> None: ...
     @property
     def url(self) -> str: ...

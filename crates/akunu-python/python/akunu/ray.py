@@ -146,6 +146,9 @@ class _Replica:
             self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False)
         url = self.server.url + request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = {key: value for key, value in request.headers.items() if key.lower() not in self.HOP}
+        # The engine's server would take its own page for another's: it is asked by another address here.
+        if headers.get("origin", "").partition("://")[2] == request.headers.get("host"):
+            headers.pop("origin", None)
         response = await self.session.request(
             request.method, url, headers=headers, data=await request.body(), allow_redirects=False
         )

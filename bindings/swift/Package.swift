@@ -9,6 +9,8 @@ let package = Package(
         // Finds the header and the library through pkg-config: `scripts/capi install PREFIX`.
         .systemLibrary(name: "CAkunu", pkgConfig: "akunu"),
         .target(name: "Akunu", dependencies: ["CAkunu"]),
+        // The README's example.
+        .executableTarget(name: "Complete", dependencies: ["Akunu"], path: "Examples/Complete"),
         .testTarget(name: "AkunuTests", dependencies: ["Akunu"]),
     ]
 )

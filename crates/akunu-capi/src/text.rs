@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use akunu_text::Tokenizer;
 use akunu_text::chat::{Message, RenderOptions};
 use akunu_text::tokenizer::{AddSpecial, Special};
 use engine::{Error, Model};
@@ -65,7 +66,9 @@ pub unsafe extern "C" fn akunu_detokenize(
         let model = loaded(model)?;
         // SAFETY: the caller's promise, see `arguments`.
         let tokens = unsafe { elements(tokens, count, "tokens")? };
-        let bytes = model.model.tokenizer()?.decode(tokens);
+        let tokenizer = model.model.tokenizer()?;
+        tokens.iter().try_for_each(|&token| known(tokenizer, token))?;
+        let bytes = tokenizer.decode(tokens);
         // SAFETY: as above.
         unsafe { fill_text(String::from_utf8_lossy(&bytes).as_bytes(), buffer, capacity, length) }
     })
@@ -83,13 +86,19 @@ pub unsafe extern "C" fn akunu_token_bytes(
     guard(|| {
         let model = loaded(model)?;
         let tokenizer = model.model.tokenizer()?;
-        if token as usize >= tokenizer.vocab_size() {
-            let message = format!("there is no token {token}: the vocabulary has {}", tokenizer.vocab_size());
-            return Err(Failure::usage(message));
-        }
+        known(tokenizer, token)?;
         // SAFETY: the caller's promise, see `arguments`.
         unsafe { fill_text(tokenizer.token_bytes(token), buffer, capacity, length) }
     })
+}
+
+/// Refuses tokens that a vocabulary does not have.
+fn known(tokenizer: &Tokenizer, token: u32) -> Outcome<()> {
+    if (token as usize) < tokenizer.vocab_size() {
+        return Ok(());
+    }
+    let message = format!("there is no token {token}: the vocabulary has {}", tokenizer.vocab_size());
+    Err(Failure::usage(message))
 }
 
 /// Whether a token ends a text.

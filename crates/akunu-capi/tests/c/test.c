@@ -97,6 +97,8 @@ static void text_becomes_tokens_and_text_again(akunu_model *model) {
     OK(akunu_token_bytes(model, tokens[count - 1], text, sizeof text, &length));
     CHECK(length > 0);
     CHECK(akunu_token_bytes(model, 1u << 30, text, sizeof text, &length) == AKUNU_USAGE);
+    tokens[count] = 1u << 30;
+    CHECK(akunu_detokenize(model, tokens, count + 1, text, sizeof text, &length) == AKUNU_USAGE);
     bool ends = false;
     OK(akunu_token_is_end(model, 2, &ends));
     CHECK(ends);

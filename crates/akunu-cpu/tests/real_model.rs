@@ -4,7 +4,7 @@
 
 mod models;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use akunu_cpu::{Cpu, Isa};
 use akunu_program::conformance::{Runner, Tensors};

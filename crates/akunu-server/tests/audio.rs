@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use akunu::scheduler::Limits;

@@ -5,8 +5,6 @@
 #[path = "greedy/mod.rs"]
 mod greedy;
 
-use std::path::{Path, PathBuf};
-
 use greedy::{MARGIN, MODELS, cases, differences, load};
 
 /// Prompts of each model that are followed: all of the smallest one's, and some of those that take longer. docs/fidelity.md has all.

@@ -3,8 +3,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-use std::path::PathBuf;
-
 use akunu::{Model, Options, Settings};
 
 /// Bytes this process had in memory at most.

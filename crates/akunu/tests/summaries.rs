@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::{Path, PathBuf};
-
 use akunu::Summary;
 use akunu_format::ModelFile;
 use akunu_testing::data;

@@ -105,7 +105,8 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     chat.set_thinking(asked.iter().find(|(asked, _)| *asked).map(|(_, thinking)| *thinking))?;
     let Some(prompt) = &arguments.prompt else {
         let hide_thinking = arguments.hide_thinking;
-        return Conversation { chat, last: None, verbose: arguments.verbose, hide_thinking }.run(out);
+        return Conversation { chat, last: None, verbose: arguments.verbose, hide_thinking, max_tokens }
+            .run(out);
     };
     let prompt = match prompt.as_str() {
         "-" => io::read_to_string(io::stdin()).context("standard input is not text")?,
@@ -207,6 +208,8 @@ struct Conversation {
     last: Option<Statistics>,
     verbose: bool,
     hide_thinking: bool,
+    /// Of an answer, where a limit was given.
+    max_tokens: Option<usize>,
 }
 
 impl Conversation {
@@ -259,7 +262,13 @@ impl Conversation {
         out.flush()?;
         stop::take();
         if reason == Some(FinishReason::Length) {
-            line(&format!("{FAINT}(the context is full: /reset begins anew){FAINT:#}"));
+            let why = match self.max_tokens {
+                Some(most) if statistics.generated_tokens >= most => {
+                    format!("cut at {most} tokens, as -n says")
+                }
+                _ => "the context is full: /reset begins anew".to_owned(),
+            };
+            line(&format!("{FAINT}({why}){FAINT:#}"));
         }
         if self.verbose {
             line(&Timings::of(&statistics).text());

@@ -2,8 +2,6 @@
 
 use akunu_text::chat::ToolSyntax;
 
-use crate::test_data;
-
 #[test]
 fn real_templates_show_how_their_family_calls_tools() {
     let known = [

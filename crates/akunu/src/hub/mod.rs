@@ -28,7 +28,6 @@ mod server_tests;
 mod tests;
 
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -211,8 +210,14 @@ impl Hub {
             return Ok(Named::Known(known));
         }
         if looks_like_a_path(name) {
-            let source = fs::metadata(name).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
-            return Err(Error::Io { path: name.into(), source });
+            return Err(match fs::metadata(name) {
+                Err(source) => Error::Io { path: name.into(), source },
+                Ok(_) => Error::Usage {
+                    problem: format!("{name} is a file of yours, not the name of a model to fetch"),
+                    hint: "`akunu models` lists the names; a path is for commands that open a model"
+                        .to_owned(),
+                },
+            });
         }
         let lower = name.to_lowercase();
         let near = |known: &&Known| {

@@ -29,5 +29,29 @@ def test_a_recording_becomes_text() -> None:
     assert transcriber.transcribe(samples, beams=1).text == said.text
     with pytest.raises(akunu.UsageError):
         transcriber.transcribe(RECORDING, language="Klingon")
+    with pytest.raises(akunu.UsageError, match="float32"):
+        transcriber.transcribe(samples.astype(np.float64))  # type: ignore[arg-type]
     with pytest.raises(akunu.NotFoundError):
         transcriber.transcribe("no/such/file.wav")
+
+
+def test_segments_come_as_they_are_found() -> None:
+    transcriber = akunu.Transcriber.load(MODEL, beams=1)
+    heard: list[dict[str, object]] = []
+    said = transcriber.transcribe(RECORDING, temperatures=[0.0], condition_on_previous_text=False, on_segment=heard.append)
+    assert heard == said.segments and said.damage is None
+
+    def enough(segment: dict[str, object]) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        transcriber.transcribe(RECORDING, on_segment=enough)
+    with pytest.raises(akunu.UsageError, match="hypotheses"):
+        transcriber.transcribe(RECORDING, beams=2)
+
+
+def test_a_recording_that_breaks_off_says_so(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cut.wav"
+    path.write_bytes(RECORDING.read_bytes()[:100_000])
+    said = akunu.Transcriber.load(MODEL).transcribe(path, beams=1, best_of=1)
+    assert said.damage is not None and "breaks off" in said.damage

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -171,11 +171,15 @@ class Transcription:
     def duration(self) -> float: ...
     @property
     def segments(self) -> list[dict[str, Any]]: ...
+    @property
+    def damage(self) -> str | None: ...
     def write(self, format: Literal["txt", "srt", "vtt", "json"]) -> str: ...
 
 class Transcriber:
     @staticmethod
-    def load(path: str | PathLike[str], *, threads: int | None = None, backend: str = "auto") -> Transcriber: ...
+    def load(
+        path: str | PathLike[str], *, threads: int | None = None, backend: str = "auto", beams: int = 5
+    ) -> Transcriber: ...
     @property
     def multilingual(self) -> bool: ...
     def transcribe(
@@ -185,10 +189,16 @@ class Transcriber:
         language: str | None = None,
         translate: bool = False,
         prompt: str | None = None,
+        carry_prompt: bool = False,
+        condition_on_previous_text: bool = True,
         timestamps: bool = True,
         words: bool = False,
-        beams: int = 5,
+        beams: int | None = None,
+        patience: float = 1.0,
+        best_of: int | None = None,
+        temperatures: Sequence[float] | None = None,
         seed: int = 0,
+        on_segment: Callable[[dict[str, Any]], object] | None = None,
     ) -> Transcription: ...
 
 def pull(name: str) -> Path: ...

@@ -16,8 +16,8 @@ use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
 use crate::step::{
-    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, Tiled, WeightsHead,
-    WeightsStep,
+    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, TileForm, Tiled,
+    WeightsHead, WeightsStep,
 };
 use crate::weights::CpuWeights;
 
@@ -74,7 +74,7 @@ struct Lowering<'a> {
     /// The same values as integers.
     quantized: HashMap<ValueId, Quantized>,
     /// The same values as tiles.
-    split: HashMap<ValueId, BufferId>,
+    split: HashMap<(ValueId, TileForm), BufferId>,
 }
 
 /// [`Op::Attend`], with queries that are ready.
@@ -218,19 +218,19 @@ impl Lowering<'_> {
     }
 
     /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them.
-    fn tiles(&mut self, x: ValueId) -> Result<Option<BufferId>> {
+    fn tiles(&mut self, x: ValueId, form: TileForm) -> Result<Option<BufferId>> {
         let value = self.program.value(x);
         if self.isa != Isa::Amx || value.domain == Domain::Outputs {
             return Ok(None);
         }
         let floats = self.read(x)?;
-        if let Some(&tiles) = self.split.get(&x) {
+        if let Some(&tiles) = self.split.get(&(x, form)) {
             self.plan.read(tiles);
             return Ok(Some(tiles));
         }
-        let out = self.plan.add_blocks(value.domain, amx::row_bytes(value.width), TILE_ROWS);
-        self.steps.push(Step::Split { x: floats, out });
-        self.split.insert(x, out);
+        let out = self.plan.add_blocks(value.domain, amx::row_bytes(form, value.width), TILE_ROWS);
+        self.steps.push(Step::Split { x: floats, form, out });
+        self.split.insert((x, form), out);
         Ok(Some(out))
     }
 
@@ -242,8 +242,9 @@ impl Lowering<'_> {
     fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
-        let tiles = self.tiles(x)?;
-        let all = tiles.is_none();
+        let tiles =
+            matrices.iter().map(|m| self.tiles(x, TileForm::of(m.form))).collect::<Result<Vec<_>>>()?;
+        let all = tiles.iter().any(Option::is_none);
         let inputs = matrices.iter().map(|m| self.input(x, m.form, all)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
@@ -257,7 +258,7 @@ impl Lowering<'_> {
                     && parts.iter().all(|p| p.weight.first.is_multiple_of(LANES)) =>
             {
                 same_share = true;
-                let tiles = self.gate_tiles(out, parts, rest.get(1));
+                let tiles = self.gate_tiles(out, parts, rest.get(1))?;
                 Then::Gate { activation, out: self.value(out, false), tiles }
             }
             Some(&Op::Cap { x, scale, cap, out })
@@ -277,19 +278,25 @@ impl Lowering<'_> {
                 Then::Nothing
             }
         };
-        let shares = share(&matrices, parts, self.workers, same_share);
+        let shares = share(&matrices, parts, self.workers, same_share.then_some(1));
+        let tile_shares = match then {
+            Then::Gate { tiles: Some((form, _)), .. } => {
+                share(&matrices, parts, self.workers, Some(amx::gate_panels(form)))
+            }
+            _ => shares.clone(),
+        };
         let parts = parts
             .iter()
             .zip(matrices)
             .zip(inputs.iter().zip(outs))
-            .zip(shares)
-            .map(|(((part, matrix), (&x, out)), panels)| LinearPart {
+            .zip(shares.into_iter().zip(tiles.into_iter().zip(tile_shares)))
+            .map(|(((part, matrix), (&x, out)), (panels, (tiles, tile_panels)))| LinearPart {
                 weight: part.weight,
                 bias: part.bias,
                 x,
                 out,
                 product: product_fn(self.isa, matrix.form),
-                tiled: tiles.map(|x| Tiled { x, product: tile_product_fn(matrix.form) }),
+                tiled: tiles.map(|x| Tiled { x, product: tile_product_fn(matrix.form), panels: tile_panels }),
                 panels,
             })
             .collect();
@@ -297,20 +304,32 @@ impl Lowering<'_> {
         Ok(taken)
     }
 
-    /// Tiles that a gate of two products can write itself, if all that follows is a product.
-    fn gate_tiles(&mut self, out: ValueId, parts: &[Part], next: Option<&Op>) -> Option<BufferId> {
+    /// Tiles that a gate of two products can write itself, if all that follows is products that ask for the same form.
+    fn gate_tiles(
+        &mut self,
+        out: ValueId,
+        parts: &[Part],
+        next: Option<&Op>,
+    ) -> Result<Option<(TileForm, BufferId)>> {
         let value = self.program.value(out);
-        let only_multiplied = matches!(next, Some(Op::Linear { x, .. }) if *x == out);
         let fits = self.isa == Isa::Amx
             && value.domain == Domain::Tokens
             && value.width.is_multiple_of(TILE)
             && parts.iter().all(|part| part.bias.is_none());
-        if !fits || !only_multiplied || self.uses[out.0 as usize] != 1 {
-            return None;
+        let products = match next {
+            Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => parts,
+            _ => return Ok(None),
+        };
+        let forms = products.iter().map(|p| Ok(TileForm::of(self.weights.matrix(p.weight)?.form)));
+        let forms = forms.collect::<Result<Vec<_>>>()?;
+        let Some(&form) = forms.first() else { return Ok(None) };
+        let pieces = value.width.div_ceil(amx::gate_panels(form) * LANES);
+        if forms.iter().any(|other| *other != form) || !shares_well(pieces, self.workers) {
+            return Ok(None);
         }
-        let tiles = self.plan.add_blocks(value.domain, amx::row_bytes(value.width), TILE_ROWS);
-        self.split.insert(out, tiles);
-        Some(tiles)
+        let tiles = self.plan.add_blocks(value.domain, amx::row_bytes(form, value.width), TILE_ROWS);
+        self.split.insert((out, form), tiles);
+        Ok(Some((form, tiles)))
     }
 
     /// Rotation and the attention after it, which may write the keys itself.
@@ -421,8 +440,19 @@ impl Lowering<'_> {
     }
 }
 
-/// The panels of each part that each worker computes: equal bytes for all, or (`same`) the same panels of every part.
-fn share(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Vec<Vec<Range<usize>>> {
+/// Whether no worker gets much more of so many pieces than another.
+fn shares_well(pieces: usize, workers: usize) -> bool {
+    pieces.div_ceil(workers) * workers * 8 <= pieces * 9
+}
+
+/// The panels of each part that each worker computes: equal bytes for all, or (`same`) the same panels of every part, so many
+/// at a time.
+fn share(
+    matrices: &[&Matrix],
+    parts: &[Part],
+    workers: usize,
+    same: Option<usize>,
+) -> Vec<Vec<Range<usize>>> {
     let panels =
         |part: &Part| part.weight.first / LANES..(part.weight.first + part.weight.rows).div_ceil(LANES);
     let cost = |m: &Matrix| m.bytes() / m.panels().max(1);
@@ -434,10 +464,9 @@ fn share(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Ve
         .map(|(part, matrix)| {
             let (all, cost) = (panels(part), cost(matrix).max(1));
             let cut = |worker: usize| {
-                let at = if same {
-                    all.len() * worker / workers
-                } else {
-                    (total * worker / workers).saturating_sub(before).div_ceil(cost).min(all.len())
+                let at = match same {
+                    Some(piece) => (all.len().div_ceil(piece) * worker / workers * piece).min(all.len()),
+                    None => (total * worker / workers).saturating_sub(before).div_ceil(cost).min(all.len()),
                 };
                 all.start + at
             };

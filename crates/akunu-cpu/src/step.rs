@@ -9,6 +9,7 @@ use akunu_program::program::{Activation, CacheLayer, Expert, Index, Mask, NormKi
 
 use crate::kernels::amx::TileProductFn;
 use crate::kernels::product::ProductFn;
+use crate::pack::Form;
 use crate::plan::BufferId;
 
 pub(crate) enum Step {
@@ -31,7 +32,7 @@ pub(crate) enum Step {
     /// Row step: floats to groups; prompt rows are left out unless `all`.
     Quantize { x: BufferId, out: BufferId, all: bool },
     /// Row step: floats of prompt rows to tiles.
-    Split { x: BufferId, out: BufferId },
+    Split { x: BufferId, form: TileForm, out: BufferId },
     /// Row step: rotates queries and keys; writes keys and values to the cache unless [`Step::Attend`] does.
     Rotate(Rotation),
     /// Row step: joins what attention found in parts of the context.
@@ -71,11 +72,31 @@ pub(crate) struct LinearPart {
 }
 
 /// The product of rows in tiles.
-#[derive(Clone, Copy)]
 pub(crate) struct Tiled {
     /// As [`Step::Split`] writes it.
     pub(crate) x: BufferId,
     pub(crate) product: TileProductFn,
+    /// The panels of each worker; others than those of single rows only where no floats are written.
+    pub(crate) panels: Vec<Range<usize>>,
+}
+
+/// What tiles of activations hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum TileForm {
+    /// Two of bf16 for each number.
+    Split,
+    /// Two bytes for each number, and scales.
+    Words,
+}
+
+impl TileForm {
+    /// What products with a matrix of this form ask for.
+    pub(crate) fn of(form: Form) -> TileForm {
+        match form {
+            Form::F32 | Form::F16 | Form::Bf16 => TileForm::Split,
+            Form::Int { .. } => TileForm::Words,
+        }
+    }
 }
 
 /// What a worker does with the columns it has just computed.
@@ -86,7 +107,7 @@ pub(crate) enum Then {
         activation: Activation,
         out: BufferId,
         /// Where prompt rows go instead, as tiles for the product that follows.
-        tiles: Option<BufferId>,
+        tiles: Option<(TileForm, BufferId)>,
     },
     /// In place, on the first part.
     Activate(Activation),

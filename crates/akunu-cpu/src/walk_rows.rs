@@ -13,7 +13,7 @@ use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::plan::BufferId;
-use crate::step::{Attention, Rotation, Step, Stored};
+use crate::step::{Attention, Rotation, Step, Stored, TileForm};
 
 /// A row step's view: one worker, one row.
 pub(crate) struct RowView<'a> {
@@ -93,9 +93,9 @@ impl<'a> RowView<'a> {
                 }
                 isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
             }
-            Step::Split { x, out } => {
+            Step::Split { x, form, out } => {
                 if self.is_tiled(*out) {
-                    self.split(self.read(*x), *out);
+                    self.split(self.read(*x), *form, *out);
                 }
             }
             Step::Rotate(rotation) => self.rotate(rotation),
@@ -153,14 +153,19 @@ impl<'a> RowView<'a> {
     }
 
     /// Writes the row's lines in the tiles of its block.
-    fn split(&self, x: &[f32], out: BufferId) {
+    fn split(&self, x: &[f32], form: TileForm, out: BufferId) {
         let buffer = &self.machine.lowered.buffers[out.0];
         let (block, line) = (self.row / amx::TILE_ROWS, self.row % amx::TILE_ROWS);
         let bytes = amx::TILE_ROWS * buffer.row_bytes;
-        let start: *mut u8 = self.machine.arena.start_of(buffer.offset + block * bytes, bytes);
+        let block: *mut u8 = self.machine.arena.start_of(buffer.offset + block * bytes, bytes);
         // SAFETY: the tiles of the block are within the buffer, and only the worker that has the row touches its lines.
         // Tiles are used only where the processor has them.
-        unsafe { amx::Split { x, out: start.add(64 * line) }.run() };
+        unsafe {
+            match form {
+                TileForm::Split => amx::Split { x, out: block.add(64 * line) }.run(),
+                TileForm::Words => amx::Words { x, block, line }.run(),
+            }
+        }
     }
 
     fn rotate(&self, r: &Rotation) {

@@ -29,20 +29,21 @@ impl Machine {
             return true;
         }
         let product = |part: &'_ LinearPart| {
-            let (tiled, matrix) = (part.tiled?, self.weights.matrix(part.weight).ok()?);
+            let (tiled, matrix) = (part.tiled.as_ref()?, self.weights.matrix(part.weight).ok()?);
             let buffer = &self.lowered.buffers[tiled.x.0];
             let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
             // SAFETY: prompt rows were split before the last barrier.
             let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
-            let product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
+            let mut product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
+            product.panels = tiled.panels[worker].clone();
             Some(TileProduct { product, kernel: tiled.product, tiles, blocks, scratch })
         };
         match (then, parts) {
-            (&Then::Gate { activation, tiles: Some(out), .. }, [gate, up]) => {
+            (&Then::Gate { activation, tiles: Some((form, out)), .. }, [gate, up]) => {
                 let buffer = &self.lowered.buffers[out.0];
                 let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
                 if let (Some(gate), Some(up)) = (product(gate), product(up)) {
-                    gate.run_gated(&up, activation, self.arena.start_of(buffer.offset, bytes));
+                    gate.run_gated(&up, activation, form, self.arena.start_of(buffer.offset, bytes));
                 }
             }
             _ => parts.iter().filter_map(product).for_each(|product| product.run()),

@@ -1,8 +1,8 @@
 //! One suite for every backend: each operation, in every dtype, against the reference backend.
 //!
 //! [`run`] gives one [`Outcome`] for each case: how large the worst error was, as a share of what is allowed. What is allowed
-//! follows from the numbers themselves: a backend may round the inputs of products to 15 bits in groups of 32 (for quantised
-//! weights) or to F16, and add in `f32`.
+//! follows from the numbers themselves: for quantised weights a backend may round the inputs of products to 15 bits in groups of
+//! 32, or both factors to 16 bits in stretches of 256; else inputs to F16; and add in `f32`.
 //!
 //! ```no_run
 //! use akunu_program::conformance;

@@ -21,6 +21,15 @@ const FED: usize = 22;
 /// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign.
 const LARGEST: f64 = 16256.0;
 
+/// Steps from 0 to the largest factor of a stretch, where weights are quantised: 16 bits with the sign.
+const LARGEST_WORD: f64 = 32512.0;
+
+/// Columns of a stretch.
+const STRETCH: usize = 256;
+
+/// The variance of the lower halves of 16 bits, in steps.
+const LOW_BYTES: f64 = 65536.0 / 12.0;
+
 /// How many standard deviations of rounding are allowed.
 const DEVIATIONS: f64 = 6.0;
 
@@ -83,7 +92,12 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             let fed: Vec<u32> = batch.iter().flat_map(|p| p.2).copied().collect();
             let allowed = |i: usize| {
                 let (row, column) = (fed[i / rows] as usize, first + i % rows);
-                allowed(step, x.row(row), weights.row(column))
+                let words = if dtype.is_quantized() {
+                    words(x.stretches(row), weights.stretches(column))
+                } else {
+                    0.0
+                };
+                allowed(step, words, x.row(row), weights.row(column))
             };
             let error = sketch.both(backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
             result = match (result, error) {
@@ -101,13 +115,31 @@ struct Sizes {
     magnitudes: Vec<f32>,
     /// The squares of all numbers; of groups of 32 where weights are quantised.
     squares: Vec<f32>,
+    /// `[row]` of stretches.
+    stretches: Vec<Vec<Squares>>,
+}
+
+/// The numbers of a stretch.
+struct Squares {
+    count: usize,
+    largest: f64,
+    sum: f64,
 }
 
 impl Sizes {
     /// `square` makes one number of those that are rounded by one scale.
     fn new(rows: &[f32], width: usize, group: usize, square: impl Fn(&[f32]) -> f32) -> Sizes {
         let magnitudes = rows.iter().map(|x| x.abs()).collect();
-        Sizes { width, magnitudes, squares: rows.chunks(group).map(square).collect() }
+        let squares = |x: &[f32]| {
+            let each = x.iter().map(|&x| f64::from(x) * f64::from(x));
+            Squares { count: x.len(), largest: each.clone().fold(0.0, f64::max), sum: each.sum() }
+        };
+        let stretches = rows.chunks(width).map(|row| row.chunks(STRETCH).map(squares).collect()).collect();
+        Sizes { width, magnitudes, squares: rows.chunks(group).map(square).collect(), stretches }
+    }
+
+    fn stretches(&self, i: usize) -> &[Squares] {
+        &self.stretches[i]
     }
 
     fn row(&self, i: usize) -> [&[f32]; 2] {
@@ -116,9 +148,21 @@ impl Sizes {
     }
 }
 
-/// What rounding the inputs may cost one output. Uniform errors of one step have a deviation of 1/√12.
-fn allowed(step: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
-    let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0;
+/// The variance of an output whose factors are 16-bit integers under a scale for each stretch, multiplied without the product
+/// of their low bytes.
+fn words(x: &[Squares], w: &[Squares]) -> f64 {
+    let step = LARGEST_WORD.powi(-2);
+    let one = |(x, w): (&Squares, &Squares)| {
+        let rounded = (x.largest * w.sum + w.largest * x.sum) * step / 12.0;
+        rounded + x.count as f64 * x.largest * w.largest * (step * LOW_BYTES).powi(2)
+    };
+    x.iter().zip(w).map(one).sum()
+}
+
+/// What rounding the inputs may cost one output, beside what costs a variance of `words`. Uniform errors of one step have a
+/// deviation of 1/√12.
+fn allowed(step: f64, words: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
+    let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0 + words;
     DEVIATIONS * variance.sqrt() + 1e-5 * f64::from(dot(x, w)) + 1e-6
 }
 

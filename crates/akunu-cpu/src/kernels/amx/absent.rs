@@ -5,13 +5,31 @@ use akunu_program::program::Activation;
 use crate::kernels::cache::Tile;
 use crate::kernels::product::Product;
 use crate::pack::Form;
+use crate::step::TileForm;
 
 const CALLED: &str = "there is no AMX on this kind of processor";
 
 pub(crate) const TILE_ROWS: usize = 16;
 
-pub(crate) fn row_bytes(_: usize) -> usize {
+pub(crate) fn row_bytes(_: TileForm, _: usize) -> usize {
     unreachable!("{CALLED}")
+}
+
+pub(crate) fn gate_panels(_: TileForm) -> usize {
+    unreachable!("{CALLED}")
+}
+
+#[allow(dead_code)] // as in the real one
+pub(crate) struct Words<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) block: *mut u8,
+    pub(crate) line: usize,
+}
+
+impl Words<'_> {
+    pub(crate) unsafe fn run(self) {
+        unreachable!("{CALLED}")
+    }
 }
 
 #[allow(dead_code)] // as in the real one
@@ -48,7 +66,7 @@ impl TileProduct<'_> {
         unreachable!("{CALLED}")
     }
 
-    pub(crate) fn run_gated(&self, _: &TileProduct<'_>, _: Activation, _: *mut u8) {
+    pub(crate) fn run_gated(&self, _: &TileProduct<'_>, _: Activation, _: TileForm, _: *mut u8) {
         unreachable!("{CALLED}")
     }
 }

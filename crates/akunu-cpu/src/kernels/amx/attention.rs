@@ -110,7 +110,7 @@ impl Scored<'_> {
             subtiles.for_each(|subtile| unsafe { store_split(_mm512_setzero_ps(), part(subtile)) });
             return;
         }
-        let [begin, end] = [begin, end].map(i32::from);
+        let (begin, end) = (i32::from(begin), i32::from(end));
         let none = _mm512_set1_ps(f32::NEG_INFINITY);
         let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         let score = |subtile: usize| {
@@ -401,6 +401,7 @@ fn steps_seen(visible: &[[u8; 2]]) -> Range<usize> {
     if begin < end { begin / TILE..end.div_ceil(TILE) } else { 0..0 }
 }
 
-fn stretch(a: [*mut u8; 2], b: [*mut u8; 2], steps: usize) -> Stretch {
-    Stretch { a: a.map(<*mut u8>::cast_const), b: b.map(<*mut u8>::cast_const), steps }
+#[inline]
+fn stretch([a0, a1]: [*mut u8; 2], [b0, b1]: [*mut u8; 2], steps: usize) -> Stretch {
+    Stretch { a: [a0, a1], b: [b0, b1], steps }
 }

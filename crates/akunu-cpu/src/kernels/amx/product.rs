@@ -1,24 +1,30 @@
 //! Products of rows in tiles with packed weights.
 //!
 //! Weights are turned into tiles once for all rows: a stretch of columns of some panels at a time, small enough for the
-//! second-level cache. Sums go to memory and back between stretches, which changes nothing in them.
+//! second-level cache. Integers become [`words`](super::words), floats are [split](super::split).
 
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 use akunu_program::program::Activation;
 
 use crate::kernels::float::{F16, F32};
-use crate::kernels::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, SuperScales};
+use crate::kernels::int::{
+    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
+};
 use crate::kernels::product::Product;
 use crate::kernels::rows::gate;
 use crate::memory::Shared;
 use crate::pack::{Codes, Form, Scales, TILE};
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
+use crate::step::TileForm;
 
+use super::bytes::{Target, Whole, multiply};
 use super::split::store_split;
 use super::tiles::{Stretch, Tiles, multiply_one, multiply_two};
 use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
+use super::words::{LARGEST, Layout, SMALLEST, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
 /// Panels whose tiles are made at a time.
@@ -35,6 +41,8 @@ const BLOCKS: usize = 32;
 pub(crate) struct Scratch {
     /// `[panel][step]`.
     weights: Shared,
+    /// `[panel][output]`: scales of a stretch of words.
+    scales: Shared,
     /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
     sums: [Shared; 2],
 }
@@ -43,6 +51,7 @@ impl Scratch {
     pub(crate) fn new() -> Scratch {
         Scratch {
             weights: Shared::new(PANELS * STEPS * SPLIT_BYTES),
+            scales: Shared::new(PANELS * LANES * size_of::<f32>()),
             sums: [(); 2].map(|()| Shared::new(BLOCKS * PANELS * TILE_BYTES)),
         }
     }
@@ -53,7 +62,7 @@ pub(crate) struct TileProduct<'a> {
     /// Of which the rows come from `tiles`.
     pub(crate) product: Product<'a>,
     pub(crate) kernel: TileProductFn,
-    /// As [`super::row_bytes`] has it.
+    /// In the form that the matrix asks for, as [`super::row_bytes`] has it.
     pub(crate) tiles: &'a [u8],
     /// The blocks of sixteen rows to work on.
     pub(crate) blocks: &'a [u32],
@@ -77,7 +86,7 @@ pub(crate) fn tile_product_fn(form: Form) -> TileProductFn {
     macro_rules! int {
         ($codes:ty, $scales:ty) => {
             // SAFETY: lowering chooses this kernel only where AMX is available.
-            |g: &Group<'_>| unsafe { g.run::<Ints<'_, $codes, $scales>>() }
+            |g: &Group<'_>| unsafe { g.run_words::<$codes, $scales>() }
         };
     }
     let (codes, scales) = match form {
@@ -106,8 +115,14 @@ impl TileProduct<'_> {
     }
 
     /// Writes `activation(this) · up` out as tiles, where `up` is as large as this, neither has a bias, and their slices
-    /// begin with whole panels. `out` is where the first block's tiles begin.
-    pub(crate) fn run_gated(&self, up: &TileProduct<'_>, activation: Activation, out: *mut u8) {
+    /// begin with whole panels; words need panels that begin with a stretch. `out` is where the first block's tiles begin.
+    pub(crate) fn run_gated(
+        &self,
+        up: &TileProduct<'_>,
+        activation: Activation,
+        form: TileForm,
+        out: *mut u8,
+    ) {
         let between = up.product.panels.start.wrapping_sub(self.product.panels.start);
         for blocks in self.blocks.chunks(BLOCKS) {
             for first in self.product.panels.clone().step_by(PANELS) {
@@ -116,7 +131,12 @@ impl TileProduct<'_> {
                 (self.kernel)(&gate);
                 (up.whole.kernel)(&up);
                 // SAFETY: as above; the tiles have room for all rows of a block, and these columns are this worker's own.
-                unsafe { gate.put_gated(&up, activation, out) };
+                unsafe {
+                    match form {
+                        TileForm::Split => gate.put_gated(&up, activation, out),
+                        TileForm::Words => gate.put_gated_words(&up, activation, out),
+                    }
+                }
             }
         }
     }
@@ -128,7 +148,7 @@ impl TileProduct<'_> {
 }
 
 impl Group<'_> {
-    /// Computes the sums.
+    /// Computes the sums of split tiles. They go to memory and back between stretches, which changes nothing in them.
     ///
     /// # Safety
     /// AMX is available.
@@ -190,7 +210,7 @@ impl Group<'_> {
                 // of a pair is missing, what is left in its place makes sums that nobody reads.
                 unsafe {
                     let b = weights.add(2 * pair * panel_bytes);
-                    let b = [b, b.add(panel_bytes)].map(<*mut u8>::cast_const);
+                    let b = [b.cast_const(), b.add(panel_bytes).cast_const()];
                     let c = sums.add((i * PANELS / 2 + pair) * 4 * TILE_BYTES);
                     let stretch = Stretch { a, b, steps: stretch.len() };
                     match (blocks.len() == 2, W::SPLIT) {
@@ -201,6 +221,107 @@ impl Group<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Computes the sums of words.
+    ///
+    /// # Safety
+    /// AMX is available.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn run_words<'a, U: Unpack, Z: ScaleView<'a>>(&'a self) {
+        // SAFETY: the caller's promise.
+        let _tiles = unsafe { Tiles::configure() };
+        let layout = Layout::of(self.whole.product.matrix.cols);
+        for stretch in 0..layout.stretches() {
+            // SAFETY: the caller's promise, and tiles are configured.
+            unsafe {
+                self.unpack_words::<U, Z>(layout, stretch);
+                match (layout.steps(stretch), stretch == 0) {
+                    (STRETCH_STEPS, true) => self.multiply_words::<STRETCH_STEPS, true>(layout, stretch),
+                    (STRETCH_STEPS, false) => self.multiply_words::<STRETCH_STEPS, false>(layout, stretch),
+                    (2, true) => self.multiply_words::<2, true>(layout, stretch),
+                    (2, false) => self.multiply_words::<2, false>(layout, stretch),
+                    (_, true) => self.multiply_words::<1, true>(layout, stretch),
+                    (_, false) => self.multiply_words::<1, false>(layout, stretch),
+                }
+            }
+        }
+    }
+
+    /// Makes words of a stretch of the panels, with their scales.
+    ///
+    /// # Safety
+    /// AMX is available.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn unpack_words<'a, U: Unpack, Z: ScaleView<'a>>(&'a self, layout: Layout, stretch: usize) {
+        let matrix = self.whole.product.matrix;
+        let first = stretch * (STRETCH / TILE);
+        let tiles = first..(matrix.cols / TILE).min(first + STRETCH / TILE);
+        let room: *mut u8 = self.whole.scratch.weights.start_of(0, PANELS * PANEL_WORDS);
+        let scales: *mut f32 = self.whole.scratch.scales.start_of(0, PANELS * LANES);
+        for (i, panel) in self.panels.clone().enumerate() {
+            let weights = Ints::<U, Z>::view(matrix, panel);
+            // SAFETY: the scratch is this worker's own and has room for a stretch of `PANELS`.
+            unsafe {
+                let largest = weights.largest(tiles.clone());
+                let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, _mm512_set1_ps(SMALLEST));
+                let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(LARGEST), largest);
+                // What the sums of mixed bytes are to be multiplied by.
+                let scale = _mm512_mul_ps(largest, _mm512_set1_ps(256.0 / LARGEST));
+                _mm512_storeu_ps(scales.add(LANES * i), scale);
+                let to = room.add(i * PANEL_WORDS);
+                for tile in 0..2 * layout.steps(stretch) {
+                    let to = to.add(tile / 2 * WORDS_BYTES + tile % 2 * (TILE_BYTES / 2));
+                    if tile < tiles.len() {
+                        weights.unpack(tiles.start + tile, inverse, to);
+                    } else {
+                        to.write_bytes(0, TILE_BYTES / 2);
+                        to.add(TILE_BYTES).write_bytes(0, TILE_BYTES / 2);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the products of a stretch of words to the sums: two panels, which stay in the first-level cache, by all rows.
+    ///
+    /// # Safety
+    /// AMX is available, and tiles are configured on this thread.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn multiply_words<const COUNT: usize, const FRESH: bool>(&self, layout: Layout, stretch: usize) {
+        let weights: *mut u8 = self.whole.scratch.weights.start_of(0, PANELS * PANEL_WORDS);
+        let outputs: *mut f32 = self.whole.scratch.scales.start_of(0, PANELS * LANES);
+        let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
+        let (mut one, mut other) = (Whole::new(), Whole::new());
+        let (mut now, mut before) = (&raw mut one, &raw mut other);
+        let mut earlier = None;
+        for pair in 0..self.panels.len().div_ceil(2) {
+            for (i, &block) in self.blocks.iter().enumerate() {
+                let from = block as usize * layout.block_bytes();
+                let tiles = &self.whole.tiles[from..from + layout.block_bytes()];
+                // SAFETY: within the scratch: there are at most `BLOCKS` by `PANELS / 2` pairs. Where the second panel of a
+                // pair is missing, what is left in its place makes sums that nobody reads.
+                unsafe {
+                    let b = weights.add(2 * pair * PANEL_WORDS);
+                    let b = [b.cast_const(), b.add(PANEL_WORDS).cast_const()];
+                    let a = tiles.as_ptr().add(layout.tiles(stretch));
+                    multiply::<COUNT, FRESH>(a, b, now, earlier);
+                    let target = Target {
+                        sums: sums.add(tile_of(i, 2 * pair) * TILE_ROWS * LANES),
+                        rows: tiles.as_ptr().add(layout.scales(stretch)).cast(),
+                        outputs: outputs.add(2 * pair * LANES),
+                    };
+                    earlier = Some((now.cast_const(), target));
+                }
+                (now, before) = (before, now);
+            }
+        }
+        if let Some((whole, target)) = earlier {
+            // SAFETY: as above.
+            unsafe { target.add_all::<FRESH>(whole) };
         }
     }
 
@@ -265,9 +386,42 @@ impl Group<'_> {
             }
         }
     }
+
+    /// Writes `activation(these sums) · up` out as a stretch of words.
+    ///
+    /// # Safety
+    /// As [`Group::put_gated`]; the panels begin with a stretch.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn put_gated_words(&self, up: &Group<'_>, activation: Activation, out: *mut u8) {
+        let slice = &self.whole.product.slice;
+        let layout = Layout::of(slice.len());
+        let stretch = (self.panels.start * LANES - slice.start) / STRETCH;
+        let (gates, ups) = (self.tiles(), up.tiles());
+        let mut vectors = [_mm512_setzero_ps(); PANELS];
+        for (i, &block) in self.blocks.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            let block = unsafe { out.add(block as usize * layout.block_bytes()) };
+            for row in 0..TILE_ROWS {
+                for (j, vector) in vectors[..self.panels.len()].iter_mut().enumerate() {
+                    let (g, u) = (&gates[tile_of(i, j)][row], &ups[tile_of(i, j)][row]);
+                    *vector = gate::<Avx512>(activation, Avx512::load(g), Avx512::load(u));
+                }
+                // SAFETY: the caller's promise.
+                unsafe { store_stretch(&vectors, self.panels.len(), layout, stretch, block, row) };
+            }
+        }
+    }
 }
 
+/// Bytes from one panel's words of a stretch to the next one's.
+const PANEL_WORDS: usize = STRETCH_STEPS * WORDS_BYTES;
+
+const _: () = assert!(PANELS * PANEL_WORDS <= PANELS * STEPS * SPLIT_BYTES);
+// A group of panels makes a stretch of the next product's columns.
+const _: () = assert!(PANELS * LANES == STRETCH);
+
 /// Where the sums of a block and a panel of a group are.
+#[inline]
 fn tile_of(block: usize, panel: usize) -> usize {
     4 * (block / 2 * (PANELS / 2) + panel / 2) + 2 * (block % 2) + panel % 2
 }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use super::{TILE_BYTES, TILE_ROWS};
 
-/// Whether the processor has tiles of bf16 and the system lets this process use them. Asks the system once.
+/// Whether the processor has tiles of bf16 and of bytes and the system lets this process use them. Asks the system once.
 pub(crate) fn is_available() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| has_tiles() && is_permitted())
@@ -18,7 +18,9 @@ pub(crate) fn is_available() -> bool {
 fn has_tiles() -> bool {
     const BF16: u32 = 1 << 22;
     const TILES: u32 = 1 << 24;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILES) == BF16 | TILES
+    const BYTES: u32 = 1 << 25;
+    const ALL: u32 = BF16 | TILES | BYTES;
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
 }
 
 /// Linux gives the room that the tile registers need in signal frames and context switches to those who ask.

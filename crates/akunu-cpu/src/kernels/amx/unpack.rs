@@ -2,12 +2,13 @@
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::kernels::float::Float;
 use crate::kernels::int::{AHEAD, ScaleView, Unpack};
 use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
-use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
+use crate::simd::{LANES, Simd};
 
 use super::split::{join, split_pair};
 use super::{SPLIT_BYTES, TILE_BYTES};
@@ -40,48 +41,123 @@ pub(super) struct Ints<'a, U, Z> {
     kind: PhantomData<U>,
 }
 
-impl<'a, U: Unpack, Z: ScaleView<'a>> Weights<'a> for Ints<'a, U, Z> {
-    const SPLIT: bool = true;
-
+impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
+    /// One panel.
     #[inline(always)]
-    fn view(matrix: &'a Matrix, panel: usize) -> Self {
+    pub(super) fn view(matrix: &'a Matrix, panel: usize) -> Self {
         let Form::Int { zero, .. } = matrix.form else { unreachable!("chosen by form") };
         let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
         Ints { codes, scales: Z::view(matrix, panel, AHEAD), zero: zero as f32, kind: PhantomData }
     }
 
+    /// The scale and the minimum of half a tile; the same for both where groups are as long as tiles.
+    #[inline(always)]
+    fn group(&self, tile: usize, half: usize) -> [__m512; 2] {
+        let half = if Z::HALVES { half } else { 0 };
+        let mut scale = self.scales.scale::<Avx512>(tile, half);
+        let mut min = if Z::MIN { self.scales.min::<Avx512>(tile, half) } else { Avx512::splat(0.0) };
+        if Z::SUPER {
+            let [outer, outer_min] = self.scales.outer::<Avx512>(tile / TILES_PER_SUPER);
+            (scale, min) = (Avx512::mul(scale, outer), Avx512::mul(min, outer_min));
+        }
+        [scale, min]
+    }
+
+    /// Bounds of the numbers of some tiles, one for each of the panel's rows.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI, and the tiles are the panel's.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn unpack(&self, tile: usize, to: *mut u8) {
-        let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
-        let zero = _mm512_set1_ps(self.zero);
-        let none = _mm512_setzero_ps();
-        let one = _mm512_set1_ps(1.0);
-        let [outer, outer_min] =
-            if Z::SUPER { self.scales.outer::<Avx512>(tile / TILES_PER_SUPER) } else { [one, one] };
-        let group = |half: usize| {
-            let min = if Z::MIN { self.scales.min::<Avx512>(tile, half) } else { none };
-            let scale = self.scales.scale::<Avx512>(tile, half);
-            (_mm512_mul_ps(scale, outer), _mm512_mul_ps(min, outer_min))
-        };
-        let first = group(0);
-        let groups = [first, if Z::HALVES { group(1) } else { first }];
-        let low_byte = _mm512_set1_epi32(0xff);
-        for (step, codes) in codes.into_iter().enumerate() {
-            let (scale, min) = groups[step / 4];
-            // Not multiplied out: (code - zero) is exact, and so a weight of zero stays zero.
-            let number =
-                |code: __m512i| _mm512_fmadd_ps(_mm512_sub_ps(_mm512_cvtepi32_ps(code), zero), scale, min);
-            let w0 = number(_mm512_and_si512(codes, low_byte));
-            let w1 = number(_mm512_and_si512(_mm512_srli_epi32::<8>(codes), low_byte));
-            let w2 = number(_mm512_and_si512(_mm512_srli_epi32::<16>(codes), low_byte));
-            let w3 = number(_mm512_srli_epi32::<24>(codes));
-            // SAFETY: a split tile has sixteen lines for high and sixteen for low parts; a step is two of each.
-            unsafe {
-                put_pair(w0, w1, to.add(128 * step));
-                put_pair(w2, w3, to.add(128 * step + 64));
+    pub(super) unsafe fn largest(&self, tiles: Range<usize>) -> __m512 {
+        let mut largest = _mm512_setzero_ps();
+        for tile in tiles {
+            for half in 0..if Z::HALVES { 2 } else { 1 } {
+                let [scale, min] = self.group(tile, half);
+                let [first, last] = self.ends(tile, half);
+                let (first, last) = (_mm512_fmadd_ps(first, scale, min), _mm512_fmadd_ps(last, scale, min));
+                largest = _mm512_max_ps(largest, _mm512_max_ps(_mm512_abs_ps(first), _mm512_abs_ps(last)));
             }
         }
+        largest
+    }
+
+    /// The smallest and the largest code that a half of a tile may have, less the zero point. Bytes under scales of halves are
+    /// numbers of other kinds that may be much smaller than a byte: there codes are looked at.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn ends(&self, tile: usize, half: usize) -> [__m512; 2] {
+        let zero = _mm512_set1_ps(self.zero);
+        if !(U::BITS == 8 && Z::HALVES) {
+            let last = _mm512_set1_ps(U::LAST as f32);
+            return [_mm512_sub_ps(_mm512_setzero_ps(), zero), _mm512_sub_ps(last, zero)];
+        }
+        let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
+        let (mut first, mut last) = (codes[4 * half], codes[4 * half]);
+        for &codes in &codes[4 * half + 1..4 * half + 4] {
+            (first, last) = (_mm512_min_epu8(first, codes), _mm512_max_epu8(last, codes));
+        }
+        // Every row has four bytes.
+        first = _mm512_min_epu8(first, _mm512_srli_epi32::<16>(first));
+        first = _mm512_min_epu8(first, _mm512_srli_epi32::<8>(first));
+        last = _mm512_max_epu8(last, _mm512_srli_epi32::<16>(last));
+        last = _mm512_max_epu8(last, _mm512_srli_epi32::<8>(last));
+        let low_byte = _mm512_set1_epi32(0xff);
+        let first = _mm512_cvtepi32_ps(_mm512_and_si512(first, low_byte));
+        let last = _mm512_cvtepi32_ps(_mm512_and_si512(last, low_byte));
+        [_mm512_sub_ps(first, zero), _mm512_sub_ps(last, zero)]
+    }
+
+    /// Writes the words of one tile, its numbers times `inverse`: eight lines of a tile of bytes.
+    ///
+    /// # Safety
+    /// As [`Ints::largest`]; there is room for eight lines at `to`, and for eight more a tile further on.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(super) unsafe fn unpack(&self, tile: usize, inverse: __m512, to: *mut u8) {
+        let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
+        let zero = _mm512_set1_ps(self.zero);
+        let groups = [self.group(tile, 0), self.group(tile, 1)];
+        let low_byte = _mm512_set1_epi32(0xff);
+        for (step, codes) in codes.into_iter().enumerate() {
+            let [scale, min] = groups[step / 4];
+            let (scale, min) = (_mm512_mul_ps(scale, inverse), _mm512_mul_ps(min, inverse));
+            // Not multiplied out: (code - zero) is exact, and so a weight of zero stays zero.
+            let word = |code: __m512i| {
+                let code = _mm512_sub_ps(_mm512_cvtepi32_ps(code), zero);
+                _mm512_cvtps_epi32(_mm512_fmadd_ps(code, scale, min))
+            };
+            let w0 = word(_mm512_and_si512(codes, low_byte));
+            let w1 = word(_mm512_and_si512(_mm512_srli_epi32::<8>(codes), low_byte));
+            let w2 = word(_mm512_and_si512(_mm512_srli_epi32::<16>(codes), low_byte));
+            let w3 = word(_mm512_srli_epi32::<24>(codes));
+            // SAFETY: the caller's promise.
+            unsafe { put_words([w0, w1, w2, w3], to.add(64 * step)) };
+        }
+    }
+}
+
+/// Writes sixteen words of four columns: their high bytes, and their low ones a tile further on.
+///
+/// # Safety
+/// There is a line at `to` and another a tile further on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn put_words([w0, w1, w2, w3]: [__m512i; 4], to: *mut u8) {
+    /// `(a & c) | b` and `a | (b & !c)`, as truth tables.
+    const LOW: i32 = 0xec;
+    const HIGH: i32 = 0xf4;
+    let lower_bytes = _mm512_set1_epi16(0xff);
+    let half = _mm512_set1_epi16(128);
+    let even = _mm512_mask_blend_epi16(0xaaaa_aaaa, w0, _mm512_slli_epi32::<16>(w2));
+    let odd = _mm512_mask_blend_epi16(0xaaaa_aaaa, w1, _mm512_slli_epi32::<16>(w3));
+    let low = _mm512_ternarylogic_epi32::<LOW>(even, _mm512_slli_epi16::<8>(odd), lower_bytes);
+    let (even, odd) = (_mm512_add_epi16(even, half), _mm512_add_epi16(odd, half));
+    let high = _mm512_ternarylogic_epi32::<HIGH>(_mm512_srli_epi16::<8>(even), odd, lower_bytes);
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm512_storeu_si512(to.cast(), high);
+        _mm512_storeu_si512(to.add(TILE_BYTES).cast(), low);
     }
 }
 

@@ -6,9 +6,10 @@ Runs 512 tokens of a text through a llama-family GGUF file in PyTorch, every pro
     bf1  both factors as bf16            bf3  both split into two of bf16, without low · low
     b8   bf16, with both corrections as one int8 product under one scale for each row
     c    16 bits under one scale for each row, as two int8 each, without low · low; cl: with it
+    gN   as c, with a scale for every N columns of a row; gNl: with low · low
     d    activations of 15 bits in groups of 32, exact weights
 
-    int8_products.py model.gguf tokens.json bf1 bf3 b8 c cl d
+    int8_products.py model.gguf tokens.json bf1 bf3 b8 c cl g256 g256l d
 
 `tokens.json` is an array of at least 512 token ids.
 """
@@ -87,13 +88,19 @@ def two_bytes(x):
     return high, whole - 256 * high, scale
 
 
+def words_product(x, w, low):
+    (xh, xl, xs), (wh, wl, ws) = two_bytes(x), two_bytes(w)
+    sums = 65536 * (xh @ wh.T) + 256 * (xh @ wl.T + xl @ wh.T)
+    return (sums + xl @ wl.T if low else sums) * (xs * ws.T)
+
+
 def product(x, w, kind):
     if kind == "exact":
         return x @ w.T
-    if kind in ("c", "cl"):
-        (xh, xl, xs), (wh, wl, ws) = two_bytes(x), two_bytes(w)
-        sums = 65536 * (xh @ wh.T) + 256 * (xh @ wl.T + xl @ wh.T)
-        return (sums + xl @ wl.T if kind == "cl" else sums) * (xs * ws.T)
+    if kind[0] in "cg":
+        size = int(kind[1:].removesuffix("l") or x.shape[-1])
+        pairs = zip(x.split(size, -1), w.split(size, -1))
+        return sum(words_product(x, w, kind[-1] == "l") for x, w in pairs)
     if kind == "d":
         groups = x.reshape(x.shape[0], -1, 32)
         scale = largest(groups) / 16256

@@ -100,7 +100,7 @@ impl Words<'_> {
             }
             // SAFETY: the caller's promise.
             unsafe {
-                store_stretch(&vectors, x.len().div_ceil(LANES), layout, stretch, self.block, self.line)
+                store_stretch(&vectors, x.len().div_ceil(LANES), layout, stretch, self.block, self.line);
             };
         }
     }

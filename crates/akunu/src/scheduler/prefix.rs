@@ -1,8 +1,10 @@
-//! What earlier prompts left in the cache, for later ones that begin the same way: a trie of whole blocks.
+//! What earlier prompts left in the cache, for later ones that begin the same way: a trie of blocks.
 //!
-//! A node stands for the [`BLOCK`] tokens of one block *after* everything its ancestors stand for, and holds that block in
-//! each group of layers. Sequences that begin with a node's path share its blocks; they never write to them, since a node is
-//! full. When a group runs out of free blocks, those go that were not used for the longest time and that no sequence holds.
+//! A node stands for the tokens of one block *after* everything its ancestors stand for, and holds that block in
+//! each group of layers. It has [`BLOCK`] tokens, or fewer where a prompt ended: then it has no children. Sequences that begin with
+//! a node's path share its blocks. One that goes another way within a block begins with that too, and gets a copy of
+//! the block before it writes there. When a group runs out of free blocks, those go that were not used for the longest time and
+//! that no sequence holds.
 //!
 //! A group with a window needs only the last few blocks of a path, so a node may lack its block there: it was behind the
 //! window when the node was made, or was given up since.
@@ -14,6 +16,9 @@ use akunu_program::BLOCK;
 use crate::kv::{Pools, Prefix};
 
 type NodeId = usize;
+
+/// Fewest tokens of a block for which it is worth a copy: reading so many takes several times as long.
+const LEAST_PART: usize = 8;
 
 #[derive(Debug)]
 struct Node {
@@ -37,21 +42,31 @@ pub(crate) struct PrefixCache {
     roots: HashMap<Box<[u32]>, NodeId>,
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
+    /// Those of all nodes.
+    tokens: usize,
     clock: u64,
 }
 
 impl PrefixCache {
     /// Nothing yet, for groups with these windows.
     pub(crate) fn new(windows: Vec<Option<usize>>) -> PrefixCache {
-        PrefixCache { windows, roots: HashMap::new(), nodes: Vec::new(), vacant: Vec::new(), clock: 0 }
+        PrefixCache {
+            windows,
+            roots: HashMap::new(),
+            nodes: Vec::new(),
+            vacant: Vec::new(),
+            tokens: 0,
+            clock: 0,
+        }
     }
 
-    /// Blocks' worth of tokens it knows.
+    /// Tokens it knows.
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len() - self.vacant.len()
+        self.tokens
     }
 
-    /// How many of the first of `tokens` are in the cache, in whole blocks, and where.
+    /// How many of the first of `tokens` are in the cache, and where. The last block may be one of which only the beginning is
+    /// meant.
     pub(crate) fn find(&mut self, tokens: &[u32]) -> (usize, Vec<Prefix>) {
         let path = self.walk(tokens);
         self.clock += 1;
@@ -69,8 +84,12 @@ impl PrefixCache {
                 depth = end;
             }
         }
-        let path = &path[..depth];
-        for &id in path {
+        let mut path = path[..depth].to_vec();
+        let (part, node) = self.part(path.last().copied(), &tokens[depth * BLOCK..]);
+        if part >= LEAST_PART {
+            path.extend(node);
+        }
+        for &id in &path {
             if let Some(node) = &mut self.nodes[id] {
                 node.used = self.clock;
             }
@@ -80,10 +99,22 @@ impl PrefixCache {
             let block = |id: &NodeId| self.nodes[*id].as_ref().and_then(|node| node.blocks[group]);
             Prefix { first, blocks: path[first..].iter().filter_map(block).collect() }
         };
-        (depth * BLOCK, (0..self.windows.len()).map(prefix).collect())
+        let part = if path.len() > depth { part } else { 0 };
+        (depth * BLOCK + part, (0..self.windows.len()).map(prefix).collect())
     }
 
-    /// Remembers a prompt. `blocks` gives the blocks at an index, one for each group that still holds it.
+    /// Of the nodes after `parent` whose blocks are all there, the one that begins with the most of `tokens`, and how many
+    /// those are.
+    fn part(&self, parent: Option<NodeId>, tokens: &[u32]) -> (usize, Option<NodeId>) {
+        let common = |id: NodeId| {
+            let node = self.nodes[id].as_ref().filter(|node| node.blocks.iter().all(Option::is_some))?;
+            Some((common(&node.tokens, tokens), Some(id)))
+        };
+        self.children(parent).values().filter_map(|&id| common(id)).max().unwrap_or((0, None))
+    }
+
+    /// Remembers a prompt. `blocks` gives the blocks at an index, one for each group that still holds it. The prompt's end need
+    /// not be that of a block: nobody may write to its part of that block any more, and only its writer to the rest.
     pub(crate) fn insert(
         &mut self,
         pools: &mut Pools,
@@ -92,8 +123,14 @@ impl PrefixCache {
     ) {
         self.clock += 1;
         let mut parent = None;
-        for (depth, tokens) in tokens.chunks_exact(BLOCK).enumerate() {
+        for (depth, tokens) in tokens.chunks(BLOCK).enumerate() {
             let known = self.children(parent).get(tokens).copied();
+            if tokens.len() < BLOCK
+                && known.is_none()
+                && !self.is_worth_keeping(parent, tokens, &blocks(depth))
+            {
+                return;
+            }
             let id = known.unwrap_or_else(|| self.add(parent, tokens, depth));
             let Some(node) = &mut self.nodes[id] else { return };
             node.used = self.clock;
@@ -107,6 +144,12 @@ impl PrefixCache {
             }
             parent = Some(id);
         }
+    }
+
+    /// Whether the end of a prompt brings something new that can be of use.
+    fn is_worth_keeping(&self, parent: Option<NodeId>, end: &[u32], blocks: &[Option<u32>]) -> bool {
+        let known = self.part(parent, end).0 == end.len();
+        end.len() >= LEAST_PART && !known && blocks.iter().all(Option::is_some)
     }
 
     /// Gives up blocks until `wanted` are free in the group, or nothing is left to give up.
@@ -170,6 +213,7 @@ impl PrefixCache {
             self.nodes.len() - 1
         });
         self.nodes[id] = Some(node);
+        self.tokens += tokens.len();
         self.children_mut(parent).insert(tokens.into(), id);
         id
     }
@@ -179,6 +223,7 @@ impl PrefixCache {
         let Some(node) = self.nodes[id].take() else { return };
         self.children_mut(node.parent).remove(&node.tokens);
         self.vacant.push(id);
+        self.tokens -= node.tokens.len();
         for (group, block) in node.blocks.into_iter().enumerate() {
             block.into_iter().for_each(|block| pools.group(group).release(block));
         }
@@ -201,6 +246,11 @@ impl PrefixCache {
     fn first_seen(&self, group: usize, blocks: usize) -> usize {
         self.windows[group].map_or(0, |window| (blocks * BLOCK + 1).saturating_sub(window) / BLOCK)
     }
+}
+
+/// How many tokens both begin with.
+fn common(one: &[u32], other: &[u32]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]
@@ -239,11 +289,34 @@ mod tests {
         assert_eq!(found(&mut cache, &[1, 2, 3, 5]), 3);
         assert_eq!(found(&mut cache, &[1, 2, 5]), 2);
         assert_eq!(found(&mut cache, &[2, 1]), 0);
+        // Of the second block all but the last token is meant, of the third nothing.
         let mut short = prompt(&[1, 2]);
         short.pop();
-        assert_eq!(cache.find(&short), (64, vec![Prefix { first: 0, blocks: first[0][..1].to_vec() }]));
+        assert_eq!(cache.find(&short), (127, vec![Prefix { first: 0, blocks: first[0][..2].to_vec() }]));
         // The second prompt's copies of the first two blocks were not kept.
-        assert_eq!((cache.len(), pools.group(0).free()), (4, 12));
+        assert_eq!((cache.len(), pools.group(0).free()), (4 * BLOCK, 12));
+    }
+
+    #[test]
+    fn a_prompt_is_found_up_to_the_token_where_another_goes_on() {
+        let (mut pools, mut cache) = (Pools::new(&[16]), PrefixCache::new(vec![None]));
+        let tokens = &prompt(&[1, 2])[..90];
+        let blocks: Vec<u32> = (0..2).map(|_| pools.group(0).take().unwrap()).collect();
+        cache.insert(&mut pools, tokens, |index| vec![Some(blocks[index])]);
+        assert_eq!(cache.len(), 90);
+        let end = vec![Prefix { first: 0, blocks: blocks.clone() }];
+        assert_eq!(cache.find(&prompt(&[1, 2])), (90, end.clone()));
+        let mut other = prompt(&[1, 2]);
+        other[80] = 7;
+        assert_eq!(cache.find(&other), (80, end));
+        // A few tokens are sooner read than a block is copied.
+        other[70] = 7;
+        assert_eq!(cache.find(&other), (64, vec![Prefix { first: 0, blocks: blocks[..1].to_vec() }]));
+        // What says nothing new, or next to nothing, takes no block; what says more does.
+        for (len, kept) in [(80, 90), (67, 90), (100, 126)] {
+            cache.insert(&mut pools, &prompt(&[1, 2])[..len], |index| vec![Some(blocks[index])]);
+            assert_eq!(cache.len(), kept, "{len}");
+        }
     }
 
     #[test]
@@ -284,7 +357,7 @@ mod tests {
         // Nothing is lost for good: the next prompt that has the block brings it back.
         remember(&mut cache, &mut pools, 2, &[1, 2]);
         assert_eq!(found(&mut cache, &[1, 2, 4]), 2);
-        assert_eq!(cache.len(), 3);
+        assert_eq!(cache.len(), 3 * BLOCK);
     }
 
     #[test]
@@ -292,7 +365,7 @@ mod tests {
         let (mut pools, mut cache) = (Pools::new(&[4]), PrefixCache::new(vec![Some(10)]));
         remember(&mut cache, &mut pools, 1, &[1, 2, 3]);
         cache.evict(&mut pools, 0, 3);
-        assert_eq!(cache.len(), 3, "the end of the path is still of use");
+        assert_eq!(cache.len(), 3 * BLOCK, "the end of the path is still of use");
         cache.evict(&mut pools, 0, 4);
         assert_eq!(cache.len(), 0);
     }

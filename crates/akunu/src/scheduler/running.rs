@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use akunu_program::Phase;
 use akunu_program::select::{Mask, Sampling};
-use akunu_program::{BLOCK, Phase};
 
 use super::{Event, Job, LogProbabilities};
 use crate::constraint::Matcher;
@@ -24,7 +24,7 @@ pub(super) struct Running {
     began: Instant,
     first_token: Option<Instant>,
     statistics: Statistics,
-    /// Blocks of the prompt that are kept for others.
+    /// Tokens of the prompt that are kept for others.
     pub(super) remembered: usize,
 }
 
@@ -58,7 +58,7 @@ impl Choice {
         self.pending.len()
     }
 
-    fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.transcript.finish().is_some()
     }
 
@@ -122,7 +122,7 @@ impl Running {
             began,
             first_token: None,
             statistics,
-            remembered: cached / BLOCK,
+            remembered: cached,
         })
     }
 

@@ -12,8 +12,9 @@ use super::prefix::PrefixCache;
 use super::queue::{Load, Queue};
 use super::running::{Chosen, Outcome, Running, begin};
 use super::{Event, Job, Limits};
+use crate::kv::Pools;
 use crate::model::Model;
-use crate::sequence;
+use crate::sequence::{self, Sequence};
 use crate::{Error, Result};
 
 pub(super) struct Worker {
@@ -62,7 +63,7 @@ impl Worker {
         let clients: Vec<u64> = self.running.iter().map(|running| running.job.request.client).collect();
         let used: usize = self.running.iter().map(Running::sequences).sum();
         self.load.running = self.running.len();
-        self.load.kept_tokens = self.prefixes.as_ref().map_or(0, PrefixCache::len) * BLOCK;
+        self.load.kept_tokens = self.prefixes.as_ref().map_or(0, PrefixCache::len);
         let free = self.model.sequences().saturating_sub(used);
         let Some(jobs) = self.queue.take(&clients, free, self.load) else { return false };
         for job in jobs {
@@ -78,15 +79,33 @@ impl Worker {
             Some(cache) => cache.find(&prompt[..prompt.len() - 1]),
             None => (0, Vec::new()),
         };
-        self.load.prompt_tokens += prompt.len() as u64;
-        self.load.cached_tokens += cached as u64;
-        let events = job.events.clone();
+        let (events, prompt_tokens) = (job.events.clone(), prompt.len());
         let begun = begin(&self.model, &prompt[..cached], prefixes)
-            .and_then(|sequence| Running::new(job, sequence, cached));
+            .and_then(|sequence| self.part_from_cache(sequence))
+            .and_then(|sequence| {
+                let cached = sequence.position();
+                self.load.prompt_tokens += prompt_tokens as u64;
+                self.load.cached_tokens += cached as u64;
+                Running::new(job, sequence, cached)
+            });
         match begun {
             Ok(running) => self.running.push(running),
             Err(error) => drop(events.send(Event::Failed(error))),
         }
+    }
+
+    /// Gives a sequence its own copy of the block it begins with a part of. Where there is no room for that, it reads that part
+    /// itself: whole blocks are shared as they are and take none.
+    fn part_from_cache(&mut self, mut sequence: Sequence) -> Result<Sequence> {
+        let cached = sequence.position();
+        if !cached.is_multiple_of(BLOCK) {
+            let model = self.model.clone();
+            let reserved = reserve(&model, &mut model.engine().pools, &mut self.prefixes, &mut sequence, 1);
+            if reserved.is_err() {
+                sequence.rollback(cached / BLOCK * BLOCK)?;
+            }
+        }
+        Ok(sequence)
     }
 
     /// Decides what each choice is fed: one token where text is generated (and those that must follow it), and equal shares of what is left of the step where
@@ -168,16 +187,7 @@ impl Worker {
         let engine = &mut *model.engine();
         for choice in self.running.iter_mut().flat_map(|running| &mut running.choices) {
             let Some(sequence) = choice.sequence.as_mut().filter(|_| choice.planned > 0) else { continue };
-            let mut reserved = sequence.reserve(&mut engine.pools, choice.planned);
-            let groups = if self.prefixes.is_some() { model.0.groups.len() } else { 0 };
-            for group in 0..groups {
-                let (Some(cache), Err(Error::CacheFull { needed, .. })) = (&mut self.prefixes, &reserved)
-                else {
-                    break;
-                };
-                cache.evict(&mut engine.pools, group, needed.div_ceil(BLOCK));
-                reserved = sequence.reserve(&mut engine.pools, choice.planned);
-            }
+            let reserved = reserve(&model, &mut engine.pools, &mut self.prefixes, sequence, choice.planned);
             if reserved.is_err() {
                 choice.planned = 0;
             }
@@ -222,20 +232,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Keeps whole blocks of prompts for others. Only what was fed as a prompt: what was generated may differ from it in the
-    /// last bits, and a text must not depend on who came before.
+    /// Keeps prompts for others: whole blocks as soon as they are read, the rest when the text after it has ended and nobody
+    /// writes to that block any more. Only what was fed as a prompt: what was generated may differ from it in the last bits, and a
+    /// text must not depend on who came before.
     fn remember(&mut self) {
         let Some(cache) = &mut self.prefixes else { return };
         let engine = &mut *self.model.engine();
         for running in &mut self.running {
-            let Some(Some(sequence)) = running.choices.first().map(|choice| &choice.sequence) else {
-                continue;
-            };
+            let Some(choice) = running.choices.first() else { continue };
+            let Some(sequence) = &choice.sequence else { continue };
             let prompt = &running.job.request.prompt;
-            let blocks = sequence.position().min(prompt.len()) / BLOCK;
-            if blocks > running.remembered {
-                running.remembered = blocks;
-                cache.insert(&mut engine.pools, &prompt[..blocks * BLOCK], |index| sequence.blocks(index));
+            let read = sequence.position().min(prompt.len());
+            let kept = if choice.is_finished() { read } else { read / BLOCK * BLOCK };
+            if kept > running.remembered {
+                running.remembered = kept;
+                cache.insert(&mut engine.pools, &prompt[..kept], |index| sequence.blocks(index));
             }
         }
     }
@@ -248,6 +259,23 @@ impl Worker {
             }
         }
     }
+}
+
+/// Makes room for `rows` more tokens of a sequence, at the cost of prompts that are kept if it must be.
+fn reserve(
+    model: &Model,
+    pools: &mut Pools,
+    prefixes: &mut Option<PrefixCache>,
+    sequence: &mut Sequence,
+    rows: usize,
+) -> Result<()> {
+    let mut reserved = sequence.reserve(pools, rows);
+    for group in 0..model.0.groups.len() {
+        let (Some(cache), Err(Error::CacheFull { needed, .. })) = (&mut *prefixes, &reserved) else { break };
+        cache.evict(pools, group, needed.div_ceil(BLOCK));
+        reserved = sequence.reserve(pools, rows);
+    }
+    reserved
 }
 
 /// The token the sampler chooses by these logits, and how likely it was.

@@ -14,13 +14,15 @@ A SERVER is the URL of one that runs, or a command that starts one, with {port} 
         "akunu serve model.gguf --port {port} --parallel 8 --ctx 1024 --log off" \\
         "llama-server -m model.gguf --port {port} -np 8 -c 8192 --no-webui"
 
-Python's standard library alone; nothing leaves this machine unless a URL does.
+URLs are http://HOST:PORT. Python's standard library alone; nothing leaves this machine unless a URL does.
 """
 
 import argparse
 import contextlib
 import json
 import pathlib
+import re
+import selectors
 import shlex
 import socket
 import statistics
@@ -49,7 +51,7 @@ def free_port():
 @contextlib.contextmanager
 def serving(what):
     """A server: one that runs, or one that runs as long as this does."""
-    if what.startswith(("http://", "https://")):
+    if what.startswith("http://"):
         yield Server(what.rstrip("/"), what)
         return
     port = free_port()
@@ -81,14 +83,18 @@ def text(words, seed):
     return " ".join(WORDS[(i * (2 * seed + 1) + i // len(WORDS) + seed) % len(WORDS)] for i in range(words))
 
 
-def stream(url, messages, tokens, began=None):
-    """Times at which pieces of an answer arrived, and the number of its tokens."""
-    body = {
+def wish(messages, tokens):
+    """What a stream is asked for with."""
+    return {
         "messages": messages, "max_tokens": tokens, "temperature": 0, "stream": True,
         "stream_options": {"include_usage": True},
     }
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+
+
+def stream(url, messages, tokens, began=None):
+    """Times at which pieces of an answer arrived, and the number of its tokens."""
+    body = json.dumps(wish(messages, tokens)).encode()
+    request = urllib.request.Request(f"{url}/v1/chat/completions", body, {"content-type": "application/json"})
     start = time.perf_counter()
     times, count = [], 0
     with urllib.request.urlopen(request, timeout=300) as response:
@@ -110,28 +116,49 @@ def ask(question, system=None):
     return system + [{"role": "user", "content": question}]
 
 
+def connect(url, messages, tokens):
+    """A connection on which a stream was asked for."""
+    host, port = url.removeprefix("http://").split(":")
+    body = json.dumps(wish(messages, tokens)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(head.encode() + body)
+    return connection
+
+
 def together(url, streams, tokens, seed):
-    """Tokens per second of all streams together."""
-    counts = [0] * streams
-
-    def one(i):
-        counts[i] = stream(url, ask(f"Tell me a long story about {text(6, seed * 100 + i)}."), tokens)[1]
-
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(streams)]
+    """Tokens per second of all streams together. One thread that looks at nothing but their ends: what is measured shares its cores
+    with this program."""
+    questions = [ask(f"Tell me a long story about {text(6, seed * 100 + i)}.") for i in range(streams)]
+    ends = selectors.DefaultSelector()
     start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / (time.perf_counter() - start)
+    for question in questions:
+        ends.register(connect(url, question, tokens), selectors.EVENT_READ, bytearray())
+    count = 0
+    while ends.get_map():
+        for key, _ in ends.select():
+            piece = key.fileobj.recv(1 << 16)
+            key.data.extend(piece)
+            if not piece or b"data: [DONE]" in key.data[-64:]:
+                ends.unregister(key.fileobj)
+                key.fileobj.close()
+                found = re.findall(rb'"completion_tokens": *([0-9]+)', key.data)
+                if not found:
+                    sys.exit(f"{url} ended a stream with {bytes(key.data[-200:])}")
+                count += int(found[-1])
+    return count / (time.perf_counter() - start)
 
 
 def throughput(servers, arguments):
     rates = {(server, n): [] for server in servers for n in (1, arguments.streams)}
-    for i in range(arguments.rounds):
+    # The first round warms up and does not count.
+    for i in range(arguments.rounds + 1):
         for n in (1, arguments.streams):
             for server in servers:
-                rates[server, n].append(together(server.url, n, arguments.tokens, i))
+                rate = together(server.url, n, arguments.tokens, i)
+                if i > 0:
+                    rates[server, n].append(rate)
     for server in servers:
         one, many = (statistics.median(rates[server, n]) for n in (1, arguments.streams))
         print(f"{server.name}: one stream {one:.1f} tokens/s, {arguments.streams} streams {many:.1f} tokens/s ({many / one:.2f}x); "

@@ -3,8 +3,8 @@
     python soak.py AKUNU MODEL [SECONDS]
 
 More clients than the server has room for ask in all interfaces, whole and streamed; some leave in the middle, read slowly, or send nonsense.
-Nothing but answers and refusals may come back, and memory must stay flat. Then the server is told to stop under that load: every
-answer that is reported complete must be. Python's standard library alone, Linux alone (memory is read from /proc).
+Nothing but answers and refusals may come back, and memory must stay flat, once the cache has been in use everywhere: SECONDS (600) count from then on. At the end the
+server is told to stop under that load: every answer that is reported complete must be. Python's standard library alone, Linux alone (memory is read from /proc).
 """
 
 import json
@@ -20,15 +20,15 @@ import time
 import urllib.error
 import urllib.request
 
-PARALLEL, CLIENTS = 8, 24
-# Memory grows until every sequence and the prefix cache have been used: what comes before this share of the time does not count.
-WARM_UP = 0.3
-# How much the median of the last third may exceed that of the time after the warm-up.
+PARALLEL, CONTEXT, CLIENTS = 8, 1024, 24
+# Memory grows until every place of the cache has been written once: so many times its size are read and written before that counts, in so many seconds at most.
+WARM_UP, PATIENCE = 2, 900
+# How much the median of the last third may exceed that of the first.
 GROWTH = 1.03
 
 
 def start(binary, model):
-    command = [binary, "serve", f"m={model}", "--port", "0", "--log", "off", "--ctx", "1024", "--parallel", str(PARALLEL), "--max-queue", "8"]
+    command = [binary, "serve", f"m={model}", "--port", "0", "--log", "off", "--ctx", str(CONTEXT), "--parallel", str(PARALLEL), "--max-queue", "8"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         found = re.search(r"http://(\S+):(\d+)", line)
@@ -114,6 +114,16 @@ def resident(process):
     return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
 
+def totals(address):
+    return json.load(urllib.request.urlopen("http://%s:%d/v1/metrics" % address, timeout=60))
+
+
+def written(address):
+    """Tokens that were written to the cache so far."""
+    counts = totals(address)
+    return counts["total_prompt_tokens"] - counts["total_cached_tokens"] + counts["total_completion_tokens"]
+
+
 def main():
     binary, model = sys.argv[1:3]
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 600
@@ -123,11 +133,17 @@ def main():
         threads = [threading.Thread(target=clients.run, args=(seed,), daemon=True) for seed in range(CLIENTS)]
         for thread in threads:
             thread.start()
-        began, memory = time.time(), []
-        while time.time() - began < seconds:
+        began = time.time()
+        while written(address) < WARM_UP * PARALLEL * CONTEXT:
+            if time.time() - began > PATIENCE:
+                sys.exit(f"the cache was not filled in {PATIENCE} s")
+            time.sleep(1)
+        warm, before = time.time(), totals(address)
+        memory = []
+        while time.time() - warm < seconds:
             time.sleep(1)
             memory.append(resident(server))
-        metrics = json.load(urllib.request.urlopen("http://%s:%d/v1/metrics" % address, timeout=60))
+        after = totals(address)
         clients.stopping = True
         server.send_signal(signal.SIGTERM)
         code = server.wait(60)
@@ -135,12 +151,12 @@ def main():
             thread.join(60)
     finally:
         server.kill()
-    warm = memory[int(len(memory) * WARM_UP):]
-    early, late = (statistics.median(part) for part in (warm[: len(warm) // 3], warm[-(len(warm) // 3):]))
-    print(f"{seconds:.0f} s, {CLIENTS} clients on {PARALLEL} sequences: {clients.counts}")
-    print(f"{metrics['total_completion_tokens']} tokens generated ({metrics['total_completion_tokens'] / seconds:.0f} a second), "
-          f"{metrics['total_prompt_tokens']} tokens of prompts")
-    print(f"memory: {early:.1f} MiB after the warm-up, {late:.1f} MiB at the end, {max(memory):.1f} MiB at most; exit code {code}")
+    third = max(len(memory) // 3, 1)
+    early, late = statistics.median(memory[:third]), statistics.median(memory[-third:])
+    generated, read = (after[name] - before[name] for name in ("total_completion_tokens", "total_prompt_tokens"))
+    print(f"{warm - began:.0f} s of warming up and {seconds:.0f} s, {CLIENTS} clients on {PARALLEL} sequences: {clients.counts}")
+    print(f"after the warm-up {generated} tokens generated ({generated / seconds:.0f} a second), {read} tokens of prompts")
+    print(f"memory: {early:.1f} MiB in the first third, {late:.1f} MiB in the last, {max(memory):.1f} MiB at most; exit code {code}")
     assert not clients.wrong, clients.wrong[:10]
     assert code == 0, "the server did not end well"
     assert late <= early * GROWTH, "memory grew"

@@ -487,6 +487,12 @@ akunu_status akunu_embedder_load(const char *path,
                                  const akunu_embedder_options *options,
                                  akunu_embedder **embedder);
 
+// Makes an embedder of a model that is loaded, with its weights; both may be freed in any order. Backend and threads of the options do
+// not count: it runs where the model runs.
+akunu_status akunu_embedder_of(const akunu_model *model,
+                               const akunu_embedder_options *options,
+                               akunu_embedder **embedder);
+
 // Frees an embedder; null is fine.
 akunu_status akunu_embedder_free(akunu_embedder *embedder);
 

@@ -8,6 +8,7 @@ use engine::hub::Hub;
 
 use crate::arguments::{SelfSized, check_room, elements, fill, optional_text, sized, text, write};
 use crate::handles::Handles;
+use crate::model::{MODELS, akunu_model};
 use crate::status::{Failure, Outcome, akunu_status, guard};
 
 /// A model that is ready to embed. Threads may share it.
@@ -67,6 +68,24 @@ pub unsafe extern "C" fn akunu_embedder_load(
             let path = Hub::from_env()?.resolve(text(path, "path")?)?;
             let loaded = Embedder::load(path, &embed_options(options)?)?;
             write(embedder, EMBEDDERS.insert(loaded), "embedder")
+        }
+    })
+}
+
+/// Makes an embedder of a model that is loaded, with its weights; both may be freed in any order. Backend and threads of the options do
+/// not count: it runs where the model runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn akunu_embedder_of(
+    model: *const akunu_model,
+    options: *const akunu_embedder_options,
+    embedder: *mut *mut akunu_embedder,
+) -> akunu_status {
+    guard(|| {
+        // SAFETY: the caller's promise, see `arguments`.
+        unsafe {
+            write(embedder, std::ptr::null_mut(), "embedder")?;
+            let made = Embedder::of(&MODELS.get(model)?.model, &embed_options(options)?)?;
+            write(embedder, EMBEDDERS.insert(made), "embedder")
         }
     })
 }

@@ -61,6 +61,11 @@ pub trait Library: Send + Sync + 'static {
     /// Bytes the model will take, as far as its file tells.
     fn memory(&self, source: &Source, task: Task) -> akunu::Result<u64>;
 
+    /// Bytes of them that another task has in memory already, where it is the same model.
+    fn shared(&self, _source: &Source) -> akunu::Result<u64> {
+        Ok(0)
+    }
+
     /// Loads the model for a task that it can do.
     fn load(&self, source: &Source, task: Task) -> akunu::Result<Loaded>;
 }

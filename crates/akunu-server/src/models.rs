@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use akunu::embed::{EmbedOptions, Embedder};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -228,9 +229,30 @@ impl Models {
             let message = format!("{} was unloaded, and this server cannot load it again", entry.id);
             return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_unloaded"));
         };
-        let (from, what) = (Arc::clone(library), source.clone());
-        let memory = blocking(move || from.memory(&what, task)).await?;
+        // A model that writes lends its weights to the one that embeds.
+        let twin = match entry.resident(Task::Write) {
+            Some(Resident::Writer(served)) if task == Task::Embed => Some(served),
+            _ => None,
+        };
+        if task == Task::Write {
+            // One that embeds with weights of its own leaves, and comes back with those of this one.
+            entry.unload_if_idle(Task::Embed).await;
+        }
+        let (from, what, shares) = (Arc::clone(library), source.clone(), twin.is_some());
+        let memory = blocking(move || {
+            let shared = if shares { from.shared(&what)? } else { 0 };
+            Ok(from.memory(&what, task)?.saturating_sub(shared))
+        })
+        .await?;
         self.make_room(memory).await?;
+        if let Some(served) = twin {
+            let options = EmbedOptions { context: source.context, ..EmbedOptions::default() };
+            let of = Arc::clone(&served);
+            let embedder = blocking(move || Embedder::of(of.scheduler.model(), &options)).await?;
+            let resident = Resident::twin(served, embedder, memory)?;
+            entry.set(resident.clone());
+            return Ok(resident);
+        }
         let (from, what) = (Arc::clone(library), source.clone());
         let loaded = blocking(move || from.load(&what, task)).await?;
         let resident = Resident::new(&entry.id, loaded, memory)?;

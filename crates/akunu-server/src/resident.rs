@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use akunu::embed::Embedder;
 use akunu::scheduler::Scheduler;
 use akunu::speech::Transcriber;
 use akunu_text::chat::{ChatTemplate, TemplateError};
@@ -51,6 +52,8 @@ impl Served {
 pub(crate) struct Embedding {
     pub(crate) id: String,
     pub(crate) batcher: Batcher,
+    /// The one whose weights it has: it stays as long.
+    _twin: Option<Arc<Served>>,
     memory: u64,
     pub(crate) used: LastUse,
 }
@@ -126,10 +129,8 @@ impl Resident {
                 }))
             }
             Loaded::Embedder(embedder) => {
-                let path = embedder.path().to_owned();
-                let batcher = Batcher::new(embedder, MOST_WAITING);
-                let batcher = batcher.map_err(|source| akunu::Error::Io { path, source })?;
-                Resident::Embedder(Arc::new(Embedding { id, batcher, memory, used }))
+                let batcher = batcher(embedder)?;
+                Resident::Embedder(Arc::new(Embedding { id, batcher, _twin: None, memory, used }))
             }
             Loaded::Transcriber(transcriber) => {
                 let (turns, waiting) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
@@ -137,6 +138,12 @@ impl Resident {
                 Resident::Listener(Arc::new(Listener { id, transcriber, turns, waiting, memory, used }))
             }
         })
+    }
+
+    /// An embedder that has the weights of a model that writes.
+    pub(crate) fn twin(of: Arc<Served>, embedder: Embedder, memory: u64) -> akunu::Result<Resident> {
+        let (id, used, batcher) = (of.id.clone(), LastUse::now(), batcher(embedder)?);
+        Ok(Resident::Embedder(Arc::new(Embedding { id, batcher, _twin: Some(of), memory, used })))
     }
 
     pub(crate) fn task(&self) -> Task {
@@ -242,6 +249,11 @@ impl Leaving {
             Leaving::Listener(listener) => listener.upgrade().map(Resident::Listener),
         }
     }
+}
+
+fn batcher(embedder: Embedder) -> akunu::Result<Batcher> {
+    let path = embedder.path().to_owned();
+    Batcher::new(embedder, MOST_WAITING).map_err(|source| akunu::Error::Io { path, source })
 }
 
 /// One's turn at a model that does one thing at a time.

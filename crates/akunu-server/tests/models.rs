@@ -30,6 +30,10 @@ impl Library for Fixtures {
         if source.model == "huge" { Ok(SIZE * 1000) } else { Ok(SIZE) }
     }
 
+    fn shared(&self, _: &Source) -> akunu::Result<u64> {
+        Ok(SIZE / 2)
+    }
+
     fn load(&self, source: &Source, task: Task) -> akunu::Result<Loaded> {
         if !["llama", "qwen2", "gemma", "bert"].contains(&source.model.as_str()) {
             return Err(akunu::Error::UnknownModel { name: source.model.clone(), near: Vec::new() });
@@ -182,12 +186,12 @@ fn a_model_is_in_memory_for_each_task_apart() {
     assert_eq!((&listed["tasks"], &listed["pooling"]), (&json!(["embed"]), &json!("mean")));
     assert_eq!(server.get("/v1/models/llama").json()["tasks"], json!(["write", "embed"]));
     let embed = |model: &str| server.post("/v1/embeddings", &json!({"model": model, "input": [1, 2, 3]}));
-    // To embed, the model that writes is loaded again, and the one used longest ago makes room.
+    // To embed, the model that writes lends its weights, and the one used longest ago makes room for the rest.
     assert_eq!(embed("bert").status, 200);
     assert_eq!(ask(&server, "llama").status, 200);
     assert_eq!(embed("llama").status, 200);
-    assert_eq!((loaded(&server), loads.load(Ordering::Relaxed)), (vec![json!("llama")], 3));
-    assert_eq!(server.get("/v1/metrics").json()["models"]["llama"]["memory_bytes"], 2 * SIZE);
+    assert_eq!((loaded(&server), loads.load(Ordering::Relaxed)), (vec![json!("llama")], 2));
+    assert_eq!(server.get("/v1/metrics").json()["models"]["llama"]["memory_bytes"], SIZE + SIZE / 2);
     assert_eq!(server.get("/v1/metrics").json()["models"]["llama"]["total_requests"], 2);
     let reply = ask(&server, "bert");
     assert_eq!((reply.status, reply.code().as_str()), (400, "model_not_supported"));
@@ -196,6 +200,18 @@ fn a_model_is_in_memory_for_each_task_apart() {
     assert_eq!(loaded(&server), ["bert"]);
     assert_eq!(server.post("/v1/models/unload", &json!({"id": "bert"})).json()["unloaded"], true);
     assert_eq!(server.post("/v1/models/load", &json!({"id": "bert"})).json()["loaded"], true);
+}
+
+#[test]
+fn weights_are_in_memory_once_whichever_task_comes_first() {
+    let (server, loads) = library(Config::default(), &["llama"]);
+    let embed = || server.post("/v1/embeddings", &json!({"model": "llama", "input": [1, 2, 3]})).status;
+    let memory = || server.get("/v1/metrics").json()["models"]["llama"]["memory_bytes"].as_u64();
+    server.post("/v1/models/unload", &json!({"id": "llama"}));
+    assert_eq!((embed(), memory(), loads.load(Ordering::Relaxed)), (200, Some(SIZE), 2));
+    until(|| ask(&server, "llama").status == 200);
+    assert_eq!((memory(), loads.load(Ordering::Relaxed)), (Some(SIZE), 3));
+    assert_eq!((embed(), memory(), loads.load(Ordering::Relaxed)), (200, Some(SIZE + SIZE / 2), 3));
 }
 
 #[test]

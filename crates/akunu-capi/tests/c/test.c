@@ -294,6 +294,27 @@ static void requests_run_together(const char *path) {
     CHECK(akunu_scheduler_stop(scheduler) == AKUNU_BAD_HANDLE);
 }
 
+static void an_embedder_has_the_weights_of_a_model(const char *path) {
+    akunu_embedder_options options = {.size = sizeof options, .threads = 1};
+    akunu_embedder *alone = NULL, *twin = NULL;
+    size_t dimensions = 0, length = 0;
+    uint32_t tokens[] = {3, 4, 5};
+    OK(akunu_embedder_load(path, &options, &alone));
+    OK(akunu_embedder_dimensions(alone, &dimensions));
+    akunu_model *model = load(path, 1);
+    OK(akunu_embedder_of(model, &options, &twin));
+    OK(akunu_model_free(model));
+    float *one = malloc(dimensions * sizeof *one), *other = malloc(dimensions * sizeof *other);
+    OK(akunu_embed_tokens(alone, tokens, 3, 0, one, dimensions, &length));
+    OK(akunu_embed_tokens(twin, tokens, 3, 0, other, dimensions, &length));
+    CHECK(memcmp(one, other, dimensions * sizeof *one) == 0);
+    free(one);
+    free(other);
+    OK(akunu_embedder_free(alone));
+    OK(akunu_embedder_free(twin));
+    CHECK(akunu_embedder_of(NULL, &options, &twin) == AKUNU_USAGE && twin == NULL);
+}
+
 static void texts_become_vectors(const char *path) {
     akunu_embedder_options options = {.size = sizeof options, .threads = 1};
     akunu_embedder *embedder = NULL;
@@ -376,6 +397,7 @@ int main(int argc, char **argv) {
     wrong_arguments_are_errors(model, argv[1]);
     requests_run_together(argv[1]);
     texts_become_vectors(argv[2]);
+    an_embedder_has_the_weights_of_a_model(argv[1]);
     /* What was made from a model outlives it. */
     akunu_sequence *last = sequence_of(model);
     uint32_t next;

@@ -63,6 +63,11 @@ impl Library for Local {
         Ok(memory.weights + memory.scratch.unwrap_or(0) + cache * self.parallel as u64)
     }
 
+    fn shared(&self, source: &Source) -> Result<u64> {
+        let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
+        Ok(Summary::of(&file, None)?.memory.map_or(0, |memory| memory.weights))
+    }
+
     fn load(&self, source: &Source, task: Task) -> Result<Loaded> {
         let path = Hub::from_env()?.resolve(&source.model)?;
         if task == Task::Transcribe {

@@ -4,21 +4,26 @@
 
 mod support;
 
-use std::time::Duration;
+use std::io::BufReader;
+use std::time::{Duration, Instant};
 
 use akunu::scheduler::Limits;
 use akunu::speech::{SpeechOptions, Transcriber};
 use akunu_server::{Config, Server};
 use akunu_testing::data;
 use serde_json::{Value, json};
-use support::{Reply, Running, start, tiny};
+use support::{PATIENCE, Reply, Running, chunk, head, start, tiny, until};
 
 const BOUNDARY: &str = "a-boundary";
 
 /// A model of speech, and one that writes.
 fn server() -> Running {
-    let server =
-        Server::new(Config { shutdown_grace: Duration::ZERO, body_limit: 1 << 20, ..Config::default() });
+    server_that_takes(1 << 20)
+}
+
+/// The same, for bodies of so many bytes.
+fn server_that_takes(body_limit: usize) -> Running {
+    let server = Server::new(Config { shutdown_grace: Duration::ZERO, body_limit, ..Config::default() });
     let model = data("models/whisper-tiny.bin");
     server.add_transcriber("ear", Transcriber::load(model, &SpeechOptions::default()).unwrap()).unwrap();
     server.add("pen", tiny("llama", 1, &Limits::default()), None).unwrap();
@@ -28,6 +33,19 @@ fn server() -> Running {
 /// Eleven seconds of a speech.
 fn sound() -> Vec<u8> {
     std::fs::read(data("audio/jfk.wav")).unwrap()
+}
+
+/// The same speech over and over.
+fn long_sound(times: usize) -> Vec<u8> {
+    let sound = sound();
+    let begin = sound.windows(4).position(|name| name == b"data").unwrap() + 8;
+    let (head, samples) = sound.split_at(begin);
+    let mut long = [head, &samples.repeat(times)].concat();
+    let after = |at: usize| ((long.len() - at) as u32).to_le_bytes();
+    let (file, data) = (after(8), after(begin));
+    long[4..8].copy_from_slice(&file);
+    long[begin - 4..begin].copy_from_slice(&data);
+    long
 }
 
 /// A form with a recording and these fields.
@@ -143,4 +161,38 @@ fn broken_forms_are_refused_and_nothing_hangs() {
     assert_eq!(send(&server, path, &large).status, 413);
     let reply: Value = send(&server, path, &whole).json();
     assert!(reply["text"].is_string());
+}
+
+#[test]
+fn the_work_for_a_client_ends_when_it_leaves() {
+    let server = server_that_takes(1 << 25);
+    // Eleven minutes: far more than can be understood before the client leaves.
+    let sound = long_sound(60);
+    let kind = format!("multipart/form-data; boundary={BOUNDARY}");
+    let open = |fields: &[(&str, &str)]| {
+        let fields = [&[("model", "ear"), ("language", "en")], fields].concat();
+        let line = "POST /v1/audio/transcriptions HTTP/1.1\r\n";
+        server.open(line, &[("content-type", &kind)], &form(&sound, &fields))
+    };
+    let under_way = || server.get("/v1/metrics").json()["models"]["ear"]["transcribing"].as_u64().unwrap();
+    for fields in [&[("stream", "true")][..], &[]] {
+        let mut first = BufReader::new(open(fields));
+        if !fields.is_empty() {
+            assert_eq!(head(&mut first).0, 200);
+            let delta = String::from_utf8(chunk(&mut first).unwrap()).unwrap();
+            assert!(delta.contains("transcript.text.delta"), "{delta}");
+        }
+        until(|| under_way() == 1);
+        // One that waits for its turn gives it up.
+        let second = open(fields);
+        until(|| under_way() == 2);
+        drop(second);
+        until(|| under_way() == 1);
+        let began = Instant::now();
+        drop(first);
+        until(|| under_way() == 0);
+        assert!(began.elapsed() < PATIENCE / 3, "it took {:?}", began.elapsed());
+    }
+    let text = transcribe(&server, &[]).json()["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("ask not what your country"), "{text}");
 }

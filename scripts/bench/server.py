@@ -175,21 +175,23 @@ def prefix(servers, arguments):
 
 
 def gap(servers, arguments):
+    def between(times, begin, end):
+        """Seconds between two pieces, of those that came in that time."""
+        return [b - a for a, b in zip(times, times[1:]) if a < end and b > begin]
+
+    question = ask("Tell me a very long story.")
     for server in servers:
         url = server.url
-
-        def gaps(times):
-            return [b - a for a, b in zip(times, times[1:])]
-
-        question = ask("Tell me a very long story.")
-        quiet = gaps(stream(url, question, arguments.tokens)[0])
+        quiet = between(stream(url, question, arguments.tokens)[0], 0, float("inf"))
         began, result = threading.Event(), []
         running = threading.Thread(target=lambda: result.append(stream(url, question, arguments.tokens, began)[0]))
+        start = time.perf_counter()
         running.start()
         began.wait(60)
+        asked = time.perf_counter() - start
         first = stream(url, ask(text(arguments.words, time.time_ns() % 1000)), 2)[0][0]
         running.join()
-        loud = gaps(result[0])
+        loud = between(result[0], asked, asked + first)
         print(f"{server.name}: quiet gap median {statistics.median(quiet) * 1e3:.1f} ms, longest {max(quiet) * 1e3:.1f} ms; "
               f"while a long prompt arrives median {statistics.median(loud) * 1e3:.1f} ms, longest {max(loud) * 1e3:.1f} ms; "
               f"the prompt's first token after {first * 1e3:.0f} ms")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Word errors of `akunu transcribe` beside whisper.cpp, on the same files, model and settings.
 
-    scripts/bench/errors.py AKUNU WHISPER_GGML [--audio FILE=REFERENCE.txt ...] [--threads N]
+    scripts/bench/errors.py AKUNU WHISPER_GGML [--audio FILE=REFERENCE.txt ...] [--threads N] [--openai]
 
 Needs: pip install pywhispercpp, espeak-ng and ffmpeg. Texts of our own are read by espeak-ng in several voices and languages; each recording in
 English given with --audio is taken as it is and in worse conditions. Every file is transcribed by both with the likeliest token each time and with five
 hypotheses, the language given, every window tried once. Errors are words to change, add or leave out, over words that were said, without
-regard to case and punctuation.
+regard to case and punctuation. With --openai, what OpenAI's own program makes of the same weights stands beside them (pip install openai-whisper).
 """
 
 import argparse
@@ -56,10 +56,12 @@ import json, sys
 from pywhispercpp.model import Model
 path, threads, beams = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 search = {"params_sampling_strategy": 1} if beams > 1 else {}
-model = Model(path, n_threads=threads, print_progress=False, print_realtime=False, print_timestamps=False, redirect_whispercpp_logs_to=None, **search)
+quiet = dict(print_progress=False, print_realtime=False, print_timestamps=False, redirect_whispercpp_logs_to=None)
 found = []
 for line in sys.stdin:
     sound, language = json.loads(line)
+    # Another one for each file: what was heard before would be context.
+    model = Model(path, n_threads=threads, **quiet, **search)
     how = {"beam_search": {"beam_size": beams, "patience": 1.0}} if beams > 1 else {"greedy": {"best_of": 1}}
     segments = model.transcribe(sound, language=language, temperature_inc=0.0, no_context=False, **how)
     found.append(" ".join(segment.text for segment in segments))
@@ -78,12 +80,25 @@ def akunu(command: str, model: str, threads: int, beams: int, sound: Path, langu
     return subprocess.run([command, "transcribe", *arguments], check=True, capture_output=True, text=True).stdout
 
 
+def openai(model: str, threads: int, beams: int, files: list) -> list[str]:
+    sys.path.append(str(Path(__file__).parent.parent / "oracle"))
+    import torch
+    from transcripts import load, samples
+
+    torch.set_num_threads(threads)
+    loaded = load(model)
+    search = {"beam_size": beams} if beams > 1 else {}
+    how = {"temperature": 0.0, "fp16": False, **search}
+    return [loaded.transcribe(samples(str(sound)), language=language, **how)["text"] for _, sound, language, _ in files]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("akunu")
     parser.add_argument("model")
     parser.add_argument("--audio", action="append", default=[], metavar="FILE=REFERENCE")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--openai", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder, files = Path(temporary), []
@@ -105,10 +120,14 @@ def main() -> None:
             done = subprocess.run(command, check=True, capture_output=True, text=True, input=asked)
             theirs = json.loads(done.stdout[done.stdout.index("FOUND") + 5 :])
             ours = [akunu(options.akunu, options.model, options.threads, beams, sound, language) for _, sound, language, _ in files]
-            found[beams] = (ours, theirs)
-        print("| file | words | akunu, likeliest | whisper.cpp | akunu, five hypotheses | whisper.cpp |")
-        print("|---|--:|--:|--:|--:|--:|")
-        totals = [0] * 5
+            found[beams] = [ours, theirs]
+            if options.openai:
+                found[beams].append(openai(options.model, options.threads, beams, files))
+        peers = ["whisper.cpp", "OpenAI"] if options.openai else ["whisper.cpp"]
+        print(" | ".join(["| file", "words", "akunu, likeliest", *peers, "akunu, five hypotheses", *peers]) + " |")
+        columns = 1 + 2 * (1 + len(peers))
+        print("|---" + "|--:" * columns + "|")
+        totals = [0] * columns
         for i, (name, _, _, reference) in enumerate(files):
             expected = words(reference)
             counts = [errors(expected, words(side[i])) for beams in (1, 5) for side in found[beams]]

@@ -55,7 +55,7 @@ pub(crate) async fn messages(mut call: app::Call) -> Result<Response, ApiError> 
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let (text, calls) = calls::read_whole(syntax, choice.text, choice.reason);
     let (reason, sequence) = reply.stop_reason(choice.reason, !calls.is_empty());
     let mut content: Vec<Value> = calls.iter().map(tool_use).collect();
     if !text.is_empty() || content.is_empty() {
@@ -267,7 +267,7 @@ impl Wire for Reply {
                 self.parts(parts, out);
             }
             Said::Finished { reason, .. } => {
-                let parts = self.calls.finish(0);
+                let parts = self.calls.finish(0, reason);
                 self.parts(parts, out);
                 if !self.calls.called(0) {
                     // There is always a text then, be it empty.

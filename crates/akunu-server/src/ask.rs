@@ -85,6 +85,8 @@ pub(crate) struct Question {
     pub(crate) served: Arc<Served>,
     pub(crate) request: Request,
     pub(crate) stream: bool,
+    /// The field that says what the answer must be like.
+    pub(crate) form: Option<&'static str>,
     splitter: Option<Splitter>,
 }
 
@@ -98,7 +100,7 @@ impl Question {
         mut settings: Settings,
         stream: bool,
     ) -> Result<Question> {
-        let Prompt { tokens, splitter, .. } = prompt;
+        let Prompt { tokens, splitter, calls } = prompt;
         let context = served.scheduler.model().context();
         if tokens.len() > context {
             return Err(akunu::Error::TooLong { tokens: tokens.len(), context }.into());
@@ -106,12 +108,13 @@ impl Question {
         // The token that is chosen last need not be fed.
         let room = context - tokens.len() + 1;
         settings.max_tokens = Some(settings.max_tokens.unwrap_or(app.config.default_max_tokens).min(room));
-        Ok(Question { served, request: Request { settings, ..Request::new(tokens) }, stream, splitter })
+        let request = Request { settings, ..Request::new(tokens) };
+        Ok(Question { served, request, stream, form: calls.map(|_| "tools"), splitter })
     }
 
     /// Puts it into the model's queue.
     pub(crate) async fn ask(self, call: &Call) -> Result<Answer> {
-        let Question { served, mut request, stream, splitter } = self;
+        let Question { served, mut request, stream, form, splitter } = self;
         let (app, caller) = (Arc::clone(&call.app), call.caller.clone());
         let mut prompt = None;
         if app.config.log_prompts {
@@ -131,7 +134,7 @@ impl Question {
                 let _place = place;
                 own.scheduler.submit(request)
             });
-            work.await.map_err(|_| ApiError::bug())??
+            work.await.map_err(|_| ApiError::bug())?.map_err(|error| refused(error, form))?
         } else {
             served.scheduler.submit(request)?
         };
@@ -146,6 +149,16 @@ impl Question {
             failed: None,
             last_piece: None,
         })
+    }
+}
+
+/// What is wrong with a request, and if it is the form of the answer, with which field.
+fn refused(error: akunu::Error, form: Option<&'static str>) -> ApiError {
+    let form = form.filter(|_| matches!(error, akunu::Error::Constraint { .. }));
+    let error = ApiError::from(error);
+    match form {
+        Some(field) => error.param(field),
+        None => error,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Calls of tools in answers: read out of the text while it comes, and when it is complete.
 
+use akunu::FinishReason;
 use akunu_text::chat::{CallParser, Said, ToolSyntax};
 use serde_json::{Value, json};
 
@@ -90,8 +91,12 @@ impl Calls {
     }
 
     /// What is left at the end of a choice.
-    pub(crate) fn finish(&mut self, choice: usize) -> Vec<Part> {
-        self.0.get_mut(choice).map_or(Vec::new(), |reader| reader.read(|parser, out| parser.flush(out)))
+    pub(crate) fn finish(&mut self, choice: usize, reason: FinishReason) -> Vec<Part> {
+        let Some(reader) = self.0.get_mut(choice) else { return Vec::new() };
+        reader.read(|parser, out| match reason {
+            FinishReason::Stop => parser.flush(out),
+            _ => parser.cut(out),
+        })
     }
 
     /// Whether a choice called anything.
@@ -127,11 +132,15 @@ fn call_id(syntax: &ToolSyntax) -> String {
     }
 }
 
-/// The text and the calls of a choice that is complete.
-pub(crate) fn read_whole(syntax: Option<&'static ToolSyntax>, whole: String) -> (String, Vec<Call>) {
+/// The text and the calls of a choice that is complete, and why it ended.
+pub(crate) fn read_whole(
+    syntax: Option<&'static ToolSyntax>,
+    whole: String,
+    reason: Option<FinishReason>,
+) -> (String, Vec<Call>) {
     let mut reader = Calls::new(syntax, 1);
     let mut parts = reader.push(0, whole);
-    parts.extend(reader.finish(0));
+    parts.extend(reader.finish(0, reason.unwrap_or(FinishReason::Cancelled)));
     let (mut text, mut calls) = (String::new(), Vec::<Call>::new());
     for part in parts {
         match part {
@@ -151,12 +160,12 @@ mod tests {
     fn calls_are_read_in_pieces_and_whole() {
         let syntax = ToolSyntax::of_template("tools <tool_call>\n");
         let text = "Well.<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"of\": [1]}}\n</tool_call>";
-        let (said, calls) = read_whole(syntax, text.to_owned());
+        let (said, calls) = read_whole(syntax, text.to_owned(), Some(FinishReason::Stop));
         assert_eq!((said.as_str(), calls.len()), ("Well.", 1));
         assert_eq!((calls[0].name.as_str(), calls[0].arguments()), ("sum", json!({"of": [1]})));
         let mut reader = Calls::new(syntax, 1);
         let mut parts: Vec<Part> = text.chars().flat_map(|c| reader.push(0, c.to_string())).collect();
-        parts.extend(reader.finish(0));
+        parts.extend(reader.finish(0, FinishReason::Stop));
         let deltas: Vec<Value> = parts.into_iter().map(Part::openai_delta).collect();
         let texts = deltas.iter().filter_map(|delta| delta["content"].as_str());
         assert_eq!(texts.collect::<String>(), "Well.");
@@ -171,7 +180,14 @@ mod tests {
         let text = "{\"name\": \"sum\", \"arguments\": {}}";
         let mut reader = Calls::new(None, 1);
         assert_eq!(reader.push(0, text.to_owned()), [Part::Text(text.to_owned())]);
-        assert!(reader.finish(0).is_empty() && !reader.called(0));
+        assert!(reader.finish(0, FinishReason::Length).is_empty() && !reader.called(0));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_at_its_name_is_no_text() {
+        let syntax = ToolSyntax::of_template("");
+        let cut = read_whole(syntax, "{\"name\":".to_owned(), Some(FinishReason::Length));
+        assert_eq!(cut, (String::new(), Vec::new()));
     }
 
     #[test]

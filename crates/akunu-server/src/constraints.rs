@@ -25,9 +25,9 @@ const FIELDS: [(&str, Reader); 6] = [
     ("guided_choice", choice),
 ];
 
-/// What a completion's fields ask for; of several ways to say it one at most.
-pub(crate) fn read(fields: &mut Fields) -> Result<Option<Constraint>> {
-    let mut found: Option<(&str, Constraint)> = None;
+/// What a completion's fields ask for, and which of them does; of several ways to say it one at most.
+pub(crate) fn read(fields: &mut Fields) -> Result<Option<(&'static str, Constraint)>> {
+    let mut found = None;
     let format = fields.take::<Value>("response_format")?;
     let format =
         format.map(|format| response_format(&format)).transpose().map_err(|e| e.param("response_format"))?;
@@ -42,7 +42,7 @@ pub(crate) fn read(fields: &mut Fields) -> Result<Option<Constraint>> {
         }
         found = Some((name, constraint));
     }
-    Ok(found.map(|(_, constraint)| constraint))
+    Ok(found)
 }
 
 /// OpenAI's `response_format`, and the `format` of its newer interface, whose schema stands one step higher.
@@ -133,7 +133,7 @@ mod tests {
         let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
         let constraint = read(&mut fields)?;
         fields.end()?;
-        Ok(constraint)
+        Ok(constraint.map(|(_, constraint)| constraint))
     }
 
     #[test]

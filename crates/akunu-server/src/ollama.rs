@@ -244,7 +244,7 @@ async fn answer(
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let (text, calls) = calls::read_whole(syntax, choice.text, choice.reason);
     let mut last = lines.last(&text, &choice.reasoning, choice.reason, &taken.statistics);
     if !calls.is_empty() {
         last["message"]["tool_calls"] = calls.iter().map(tool_call).collect();
@@ -357,7 +357,7 @@ impl Wire for Lines {
             }
             Said::Text { channel: Channel::Reasoning, text, .. } => self.line("", &text, false),
             Said::Finished { reason, .. } => {
-                let parts = self.calls.finish(0);
+                let parts = self.calls.finish(0, reason);
                 self.parts(parts, out);
                 self.complete_call(out);
                 self.finished = Some(reason);

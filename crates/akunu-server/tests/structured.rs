@@ -115,11 +115,18 @@ fn what_cannot_be_kept_to_is_refused_with_its_place() {
         ),
         (json!({"grammar": "root ::= \"a\" b"}), "GBNF grammar, line 1, column 14: there is no rule \"b\""),
         (json!({"guided_regex": "("}), "regular expression, line 1, column 1: unclosed group"),
+        // This one is found when it is compiled.
+        (
+            json!({"guided_json": {"items": {"type": "nothing"}}}),
+            "JSON Schema, #/items/type: Invalid type: nothing",
+        ),
     ] {
         let reply = server.post("/v1/chat/completions", &chat(&more));
         assert_eq!(reply.status, 400, "{more}");
-        let error = reply.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(error.starts_with(message), "{error}");
+        let error = reply.json()["error"].clone();
+        let said = error["message"].as_str().unwrap();
+        assert!(said.starts_with(message), "{said}");
+        assert_eq!(error["param"].as_str(), more.as_object().unwrap().keys().next().map(String::as_str));
     }
 }
 
@@ -166,6 +173,46 @@ fn a_required_call_has_arguments_that_fit() {
         deltas.iter().filter_map(|delta| delta["function"]["arguments"].as_str()).collect();
     assert_eq!(json!(arguments), function["arguments"]);
     assert!(events.iter().any(|event| event["choices"][0]["finish_reason"] == "tool_calls"));
+}
+
+#[test]
+fn a_call_that_is_cut_off_before_its_arguments_is_no_text() {
+    let server = roomy();
+    for tokens in [1, 4] {
+        let ask = chat(&json!({"tools": tools(), "tool_choice": "required", "max_tokens": tokens}));
+        let choice = server.post("/v1/chat/completions", &ask).json()["choices"][0].clone();
+        let content = choice["message"]["content"].as_str().unwrap_or_default();
+        assert_eq!((&choice["finish_reason"], content), (&json!("length"), ""), "{tokens} tokens");
+    }
+}
+
+#[test]
+fn tools_that_take_no_object_are_refused_in_every_interface() {
+    let server = roomy();
+    let schema = json!({"type": "string"});
+    let chat_tool = json!([{"type": "function", "function": {"name": "f", "parameters": schema}}]);
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": messages, "tools": chat_tool})),
+        (
+            "/v1/responses",
+            json!({"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": schema}]}),
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}]}),
+        ),
+        ("/api/chat", json!({"messages": messages, "tools": chat_tool})),
+    ] {
+        let mut body = body;
+        body["model"] = json!("tiny-llama");
+        let reply = server.post(path, &body);
+        assert!(
+            reply.status == 400 && reply.text().contains("tools/0/function/parameters/type"),
+            "{}",
+            reply.text()
+        );
+    }
 }
 
 /// The tiny model with a second template for conversations with tools.

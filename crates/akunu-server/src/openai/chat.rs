@@ -55,7 +55,7 @@ pub(crate) async fn complete(mut call: app::Call) -> Result<Response, ApiError> 
         .into_iter()
         .enumerate()
         .map(|(index, choice)| {
-            let (text, calls) = calls::read_whole(syntax, choice.text);
+            let (text, calls) = calls::read_whole(syntax, choice.text, choice.reason);
             let mut message = json!({"role": "assistant", "content": text, "refusal": null});
             if !calls.is_empty() {
                 message["tool_calls"] = calls.iter().map(Call::openai).collect();
@@ -177,7 +177,7 @@ impl Wire for Chat {
                 }
             }
             Said::Finished { choice, reason } => {
-                for part in self.calls.finish(choice) {
+                for part in self.calls.finish(choice, reason) {
                     self.delta(out, choice, &part.openai_delta(), &Value::Null, None);
                 }
                 let reason = finish_reason_after(reason, self.calls.called(choice));

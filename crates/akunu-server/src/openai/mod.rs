@@ -27,6 +27,8 @@ const MOST_ALTERNATIVES: usize = 20;
 /// What both kinds of completion ask for in the same words.
 struct Wishes {
     settings: Settings,
+    /// The field that says what the answer must be like.
+    form: Option<&'static str>,
     choices: usize,
     stream: bool,
     usage: bool,
@@ -36,11 +38,13 @@ impl Wishes {
     fn read(fields: &mut Fields, served: &Served) -> Result<Wishes, ApiError> {
         let most = fields.take("max_completion_tokens")?;
         let max_tokens = fields.take("max_tokens")?;
+        let sampling = sampling(fields, served)?;
+        let (form, constraint) = constraints::read(fields)?.unzip();
         let settings = Settings {
-            sampling: sampling(fields, served)?,
+            sampling,
             max_tokens: most.or(max_tokens),
             stop: fields.strings("stop")?,
-            constraint: constraints::read(fields)?,
+            constraint,
             ..Settings::default()
         };
         let choices = fields.take("n")?.unwrap_or(1);
@@ -60,12 +64,13 @@ impl Wishes {
             }
             None => false,
         };
-        Ok(Wishes { settings, choices, stream, usage })
+        Ok(Wishes { settings, form, choices, stream, usage })
     }
 
     fn apply(&self, question: &mut Question, log_probabilities: Option<usize>) {
         question.request.choices = self.choices;
         question.request.log_probabilities = log_probabilities;
+        question.form = question.form.or(self.form);
     }
 }
 

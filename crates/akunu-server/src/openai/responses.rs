@@ -78,13 +78,15 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
         finished: None,
         events: 0,
     };
-    let answer = Question::new(&call.app, served, prompt, settings, streamed)?.ask(&call).await?;
+    let mut question = Question::new(&call.app, served, prompt, settings, streamed)?;
+    question.form.get_or_insert("text.format");
+    let answer = question.ask(&call).await?;
     if streamed {
         return Ok(stream(answer, reply));
     }
     let (mut choices, taken) = answer.collect(1).await?;
     let choice = choices.swap_remove(0);
-    let (text, calls) = calls::read_whole(syntax, choice.text);
+    let (text, calls) = calls::read_whole(syntax, choice.text, choice.reason);
     let mut items = Vec::new();
     if !choice.reasoning.is_empty() {
         items.push(Item { text: choice.reasoning, ..Item::new(Kind::Thoughts) });
@@ -392,7 +394,7 @@ impl Wire for Reply {
                 self.parts(parts, out);
             }
             Said::Finished { reason, .. } => {
-                let parts = self.calls.finish(0);
+                let parts = self.calls.finish(0, reason);
                 self.parts(parts, out);
                 self.finished = Some(reason);
                 if !self.calls.called(0) {

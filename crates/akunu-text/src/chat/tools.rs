@@ -162,12 +162,14 @@ pub struct CallParser {
     state: State,
     /// What was not passed on.
     held: String,
+    /// Whether there was text before.
+    spoke: bool,
 }
 
 impl CallParser {
     /// A parser for one answer.
     pub fn new(syntax: &'static ToolSyntax) -> CallParser {
-        CallParser { syntax, state: State::Start, held: String::new() }
+        CallParser { syntax, state: State::Start, held: String::new(), spoke: false }
     }
 
     /// Takes the next piece of text and passes on what is certain, in order.
@@ -176,17 +178,34 @@ impl CallParser {
         while self.step(&mut out) {}
     }
 
-    /// Ends the text: what was held back is passed on, except marks that are complete.
-    pub fn flush(&mut self, mut out: impl FnMut(Said)) {
+    /// Ends the text: what was held back is passed on, except what belongs to a call that has begun.
+    pub fn flush(&mut self, out: impl FnMut(Said)) {
+        self.end(false, out);
+    }
+
+    /// Ends a text that was cut off: what may be the beginning of a call is left out too.
+    pub fn cut(&mut self, out: impl FnMut(Said)) {
+        self.end(true, out);
+    }
+
+    fn end(&mut self, is_cut: bool, mut out: impl FnMut(Said)) {
         let rest = std::mem::take(&mut self.held);
+        let syntax = self.syntax;
         let silent = match self.state {
             // What is missing was cut off.
             State::After => {
-                let whole = format!("{}{}", self.syntax.after_arguments, self.syntax.close);
-                whole.starts_with(rest.as_str())
+                let whole = |tail: &str| format!("{}{tail}", syntax.after_arguments);
+                whole(syntax.close).starts_with(rest.as_str())
+                    || (!syntax.next.is_empty() && whole(syntax.next).starts_with(rest.as_str()))
             }
-            State::Start => rest.trim().is_empty(),
-            _ => rest.is_empty(),
+            State::Start => rest.trim().is_empty() || (is_cut && syntax.open.is_empty()),
+            State::Text => {
+                let begun = rest.trim_start();
+                let mark = MARKS.iter().any(|mark| syntax.open.starts_with(mark) && begun.starts_with(mark));
+                rest.is_empty() || (is_cut && (mark || !self.spoke) && syntax.open.starts_with(begun))
+            }
+            State::Call | State::Name => true,
+            State::Arguments { .. } | State::Rest => rest.is_empty(),
         };
         if !silent {
             out(Said::Text(rest));
@@ -221,6 +240,7 @@ impl CallParser {
                     let text = self.held[..at].trim_end();
                     if !text.is_empty() {
                         out(Said::Text(text.to_owned()));
+                        self.spoke = true;
                     }
                     self.held.drain(..at + syntax.open.len());
                     self.state = State::Call;
@@ -231,6 +251,7 @@ impl CallParser {
                 let certain = self.held[..certain].trim_end().len();
                 if certain > 0 {
                     out(Said::Text(self.held.drain(..certain).collect()));
+                    self.spoke = true;
                 }
                 false
             }
@@ -396,6 +417,40 @@ mod tests {
         assert_eq!(parse(&HERMES, &[cut]).1, calls(&[("f", "{\"a\": [1, ")]));
         let cut = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool";
         assert_eq!(parse(&HERMES, &[cut]), (String::new(), calls(&[("f", "{}")])));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_before_its_arguments_leaves_no_text() {
+        let cut_off = |syntax: &'static ToolSyntax, answer: &str| {
+            let mut said = Vec::new();
+            let mut parser = CallParser::new(syntax);
+            parser.push(answer, |part| said.push(part));
+            parser.cut(|part| said.push(part));
+            said
+        };
+        let hermes = "<tool_call>\n{\"name\": \"f\", \"arguments\": ";
+        let mistral = "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": ";
+        for (syntax, whole) in [
+            (&HERMES, hermes),
+            (&MISTRAL, mistral),
+            (&MISTRAL_ARGS, "[TOOL_CALLS]f[ARGS]"),
+            (&LLAMA_3, "{\"name\": \"f\", \"parameters\": "),
+            (ToolSyntax::GENERIC, "{\"name\": \"f\", \"arguments\": "),
+        ] {
+            for end in 0..whole.len() {
+                assert_eq!(cut_off(syntax, &whole[..end]), [], "{}", &whole[..end]);
+            }
+            assert_eq!(cut_off(syntax, whole), [Said::Call { name: "f".to_owned() }]);
+        }
+        // Between two calls there is nothing to say either.
+        let twice = format!("{hermes}{{}}}}\n</tool_call>\n<tool_c");
+        assert_eq!(cut_off(&HERMES, &twice).len(), 2);
+        // What is text, stays.
+        let texts = |said: Vec<Said>| said.into_iter().all(|part| matches!(part, Said::Text(_)));
+        let text = cut_off(&HERMES, "1 <");
+        assert!(text.len() == 2 && texts(text));
+        assert_eq!(cut_off(&HERMES, "I look. <tool_call>"), [Said::Text("I look.".to_owned())]);
+        assert_eq!(parse(&HERMES, &["<"]), ("<".to_owned(), Vec::new()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use toktrie::TokEnv;
 
 use super::vocabulary::Vocabulary;
-use super::{Constraint, Language, Matcher, schema};
+use super::{Constraint, Language, Matcher, schema, tools};
 use crate::{Error, Result};
 
 /// Grammars that are kept, and how long they may be together: what they take in memory grows with that.
@@ -44,11 +44,17 @@ fn limits() -> ParserLimits {
     }
 }
 
+/// What came of a constraint: those that are refused are not tried again.
+type Compiled = Result<llguidance::Matcher, Refusal>;
+
+/// The language, the place and the problem.
+type Refusal = (&'static str, String, String);
+
 /// Compiles constraints against one vocabulary.
 pub(crate) struct Compiler {
     factory: OnceLock<Result<ParserFactory, String>>,
     /// The one used last is the last one.
-    kept: Mutex<Vec<(Constraint, llguidance::Matcher)>>,
+    kept: Mutex<Vec<(Constraint, Compiled)>>,
     /// Held while a grammar is compiled: one after another, so that many large ones do not take memory together.
     turn: Mutex<()>,
 }
@@ -61,37 +67,45 @@ impl Compiler {
     /// A matcher at the beginning of a text.
     pub(crate) fn matcher(&self, constraint: &Constraint, tokenizer: &Tokenizer) -> Result<Matcher> {
         let language = constraint.0.language;
+        let matcher = |compiled: Compiled| match compiled {
+            Ok(compiled) => Ok(Matcher::new(compiled, language, tokenizer)),
+            Err((language, place, problem)) => Err(Error::Constraint { language, place, problem }),
+        };
         if let Some(found) = self.find(constraint) {
-            return Ok(Matcher::new(found, language, tokenizer));
+            return matcher(found);
         }
         let factory = self.factory.get_or_init(|| factory(tokenizer));
         let factory = factory.as_ref().map_err(|problem| language.error("", problem.clone()))?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have waited for the same one.
-        let compiled = match self.find(constraint) {
-            Some(found) => found,
-            None => self.keep(constraint, compile(constraint, factory)?),
+        if let Some(found) = self.find(constraint) {
+            return matcher(found);
+        }
+        let compiled = match compile(constraint, factory) {
+            Ok(compiled) => Ok(compiled),
+            Err(Error::Constraint { language, place, problem }) => Err((language, place, problem)),
+            Err(error) => return Err(error),
         };
-        Ok(Matcher::new(compiled, language, tokenizer))
+        matcher(self.keep(constraint, compiled))
     }
 
-    fn keep(&self, constraint: &Constraint, compiled: llguidance::Matcher) -> llguidance::Matcher {
+    fn keep(&self, constraint: &Constraint, compiled: Compiled) -> Compiled {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push((constraint.clone(), compiled.clone()));
         let bytes = |kept: &[(Constraint, _)]| kept.iter().map(|(own, _)| own.0.text.len()).sum::<usize>();
         while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
-            kept.remove(0);
+            kept.drain(..1);
         }
         compiled
     }
 
-    fn find(&self, constraint: &Constraint) -> Option<llguidance::Matcher> {
+    fn find(&self, constraint: &Constraint) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(own, _)| own == constraint)?;
         let entry = kept.remove(at);
-        let matcher = entry.1.clone();
+        let compiled = entry.1.clone();
         kept.push(entry);
-        Some(matcher)
+        Some(compiled)
     }
 }
 
@@ -110,9 +124,14 @@ fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidanc
     let language = constraint.0.language;
     let grammar = top_level(constraint).map_err(|error| language.error("", error.to_string()))?;
     let read = || {
-        factory.create_parser(grammar).map_err(|error| match language {
-            Language::JsonSchema => located(constraint, factory, &error.to_string()),
-            _ => refused(language, &error.to_string()),
+        factory.create_parser(grammar).map_err(|error| {
+            let error = error.to_string();
+            let blamed = match language {
+                Language::JsonSchema => in_schema(&constraint.0.text, factory, &error),
+                Language::Tools => in_tools(&constraint.0.text, factory),
+                _ => None,
+            };
+            blamed.unwrap_or_else(|| refused(language, &error))
         })
     };
     let read = std::thread::scope(|scope| {
@@ -143,8 +162,22 @@ fn top_level(constraint: &Constraint) -> serde_json::Result<TopLevelGrammar> {
     Ok(TopLevelGrammar { grammars: vec![around, own], max_tokens: None })
 }
 
+/// The engine's complaint about a schema, with its place.
+fn in_schema(schema: &str, factory: &ParserFactory, complaint: &str) -> Option<Error> {
+    Some(located(&serde_json::from_str(schema).ok()?, "#", factory, complaint))
+}
+
+/// The engine's complaint about the first of the tools' schemas that it does not take.
+fn in_tools(grammar: &str, factory: &ParserFactory) -> Option<Error> {
+    let until = Instant::now() + SEARCH;
+    tools::schemas(grammar).take_while(|_| Instant::now() < until).find_map(|(place, schema)| {
+        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema.clone()));
+        Some(located(&schema, &place, factory, &parser.err()?.to_string()))
+    })
+}
+
 /// The engine's complaint about a schema, with the deepest place that earns the same complaint alone.
-fn located(constraint: &Constraint, factory: &ParserFactory, complaint: &str) -> Error {
+fn located(schema: &Value, root: &str, factory: &ParserFactory, complaint: &str) -> Error {
     let first = |complaint: &str| complaint.lines().next().unwrap_or_default().to_owned();
     // What holds something of which there is no instance has none either, and says so in other words.
     let kind = |complaint: &str| match complaint.strip_prefix(UNSATISFIABLE) {
@@ -152,22 +185,42 @@ fn located(constraint: &Constraint, factory: &ParserFactory, complaint: &str) ->
         None => complaint.to_owned(),
     };
     let complaint = first(complaint);
-    let schema: Value = serde_json::from_str(&constraint.0.text).unwrap_or_default();
     let until = Instant::now() + SEARCH;
-    let places = schema::places(&schema).into_iter().take_while(|_| Instant::now() < until);
+    let places = schema::places(schema).into_iter().take_while(|_| Instant::now() < until);
     let blamed = |(place, part): (String, &Value)| {
-        let mut part = part.clone();
-        for definitions in ["$defs", "definitions"] {
-            if let (Value::Object(part), Some(named)) = (&mut part, schema.get(definitions)) {
-                part.entry(definitions).or_insert_with(|| named.clone());
+        let mut alone = part.clone();
+        // References lead from the root.
+        if let (Value::Object(alone), Value::Object(root)) = (&mut alone, schema) {
+            for (keyword, value) in root.iter().filter(|(keyword, _)| schema::holds_others(keyword)) {
+                alone.entry(keyword).or_insert_with(|| value.clone());
             }
         }
-        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema::framed(part)));
+        let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema::framed(alone)));
         let own = first(&parser.err()?.to_string());
-        (kind(&own) == kind(&complaint)).then(|| Language::JsonSchema.error(place, own))
+        (kind(&own) == kind(&complaint)).then(|| explained(&place.replacen('#', root, 1), part, &own))
     };
     let found = places.filter_map(blamed).next();
-    found.unwrap_or_else(|| Language::JsonSchema.error("#", complaint))
+    found.unwrap_or_else(|| explained(root, schema, &complaint))
+}
+
+/// A complaint about a schema in words that help, with the keyword where it is known.
+fn explained(place: &str, schema: &Value, complaint: &str) -> Error {
+    let at = |keyword: &str| format!("{place}/{keyword}");
+    let error = |place: String, problem: &str| Language::JsonSchema.error(place, problem);
+    if complaint.starts_with("oneOf") && schema.get("oneOf").is_some() {
+        return error(
+            at("oneOf"),
+            "that no instance fits two of the alternatives cannot be shown: `anyOf` asks for less",
+        );
+    }
+    if complaint.starts_with("min/maxProperties") {
+        let keyword = if schema.get("minProperties").is_some() { "minProperties" } else { "maxProperties" };
+        return error(at(keyword), "properties are only counted where all that have names are required");
+    }
+    if complaint.starts_with("Invalid type") {
+        return error(at("type"), complaint);
+    }
+    error(place.to_owned(), complaint)
 }
 
 /// The engine's complaint, its place first: it writes `at LINE(COLUMN): PROBLEM` and then shows the lines.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Language;
+use serde_json::Value;
+
+use super::{Language, schema};
 use crate::Result;
 
 /// Brackets within brackets, before reading them could exhaust the stack.
@@ -40,6 +42,93 @@ pub(super) fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// The same grammar with the schemas in it (`%json {...}`) checked and written as all schemas are. Lines stay where they are.
+pub(super) fn with_checked_schemas(grammar: &str) -> Result<String> {
+    const KEYWORD: &str = "%json";
+    let mut checked = String::new();
+    let mut at = 0;
+    while let Some(c) = grammar[at..].chars().next() {
+        let rest = &grammar[at..];
+        let length = match c {
+            '"' => quoted(rest, '"', &['"', '\n']),
+            '#' => line(rest),
+            '/' if rest.starts_with("//") => line(rest),
+            '/' => quoted(rest, '/', &['/']),
+            '<' => token(rest),
+            '%' if rest.starts_with(KEYWORD) => {
+                let place = place(&grammar[..at]);
+                let mut values =
+                    serde_json::Deserializer::from_str(&rest[KEYWORD.len()..]).into_iter::<Value>();
+                let value = values.next().and_then(Result::ok);
+                let value =
+                    value.ok_or_else(|| Language::Lark.error(&place, "a JSON Schema must follow %json"))?;
+                let length = KEYWORD.len() + values.byte_offset();
+                let schema = schema::prepare_at(&value, &format!("{place}, #"))?.to_string();
+                // A schema is an object now.
+                let lines = rest[..length].matches('\n').count();
+                checked += &format!("{KEYWORD} {{{}{}", "\n".repeat(lines), &schema[1..]);
+                at += length;
+                continue;
+            }
+            c => c.len_utf8(),
+        };
+        checked.push_str(&rest[..length]);
+        at += length;
+    }
+    Ok(checked)
+}
+
+/// The length of what stands between quotes, with them.
+fn quoted(text: &str, quote: char, ends: &[char]) -> usize {
+    let mut escape = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escape => escape = false,
+            '\\' => escape = true,
+            c if c == quote => return at + c.len_utf8(),
+            // It has no end.
+            c if ends.contains(&c) => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// The length of the rest of a line.
+fn line(text: &str) -> usize {
+    text.find('\n').unwrap_or(text.len())
+}
+
+/// The length of a token's name, `<name>`, or of a bracket alone.
+fn token(text: &str) -> usize {
+    let inner = text[1..].find(|c: char| c == '<' || c == '>' || c.is_whitespace());
+    match inner {
+        Some(end) if end > 0 && text[1 + end..].starts_with('>') => end + 2,
+        _ => 1,
+    }
+}
+
+/// Where a text ends.
+fn place(text: &str) -> String {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    format!("line {}, column {}", text.matches('\n').count() + 1, last.chars().count() + 1)
+}
+
+/// Whether the first rule of a grammar is written as GBNF has it, with `::=`.
+pub(super) fn begins_as_gbnf(grammar: &str) -> bool {
+    let mut lines = grammar.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("//"));
+    let first = first.unwrap_or_default();
+    let name = first.find(|c: char| !(c.is_alphanumeric() || "_-?!".contains(c))).unwrap_or(first.len());
+    match first[name..].trim_start() {
+        _ if first.starts_with('%') => false,
+        rest if rest.starts_with("::=") => true,
+        rest if name > 0 && rest.starts_with([':', '.', '[', '{']) => false,
+        // It is wrong in either notation.
+        _ => grammar.contains("::="),
+    }
 }
 
 /// Refuses brackets nested so deeply that reading them would exhaust the stack.
@@ -81,6 +170,54 @@ mod tests {
     #[test]
     fn texts_mean_themselves_in_expressions() {
         assert_eq!(escaped("</a>[x]\n\\"), r"<\/a>\[x\]\n\\");
+    }
+
+    #[test]
+    fn schemas_within_are_checked_where_they_stand() {
+        let checked = with_checked_schemas(
+            "start: %json {\n \"format\": \"date\"} \"%json\" // %json\n# %json\nA: /%json\\/\"/",
+        )
+        .unwrap();
+        assert!(checked.starts_with("start: %json {\n\"format\"") && checked.contains("allOf"), "{checked}");
+        assert!(checked.ends_with("} \"%json\" // %json\n# %json\nA: /%json\\/\"/"), "{checked}");
+        for (grammar, problem) in [
+            (
+                "start: %json {\"not\": {}}",
+                "JSON Schema, line 1, column 8, #/not: the keyword is not supported",
+            ),
+            (
+                "start: <\"> %json {\"not\": {}} <\">",
+                "JSON Schema, line 1, column 12, #/not: the keyword is not supported",
+            ),
+            (
+                "a: \"b\"\n  %json 1 {}",
+                "JSON Schema, line 2, column 3, #: a schema must be an object or a boolean",
+            ),
+            ("a: %json {", "Lark grammar, line 1, column 4: a JSON Schema must follow %json"),
+        ] {
+            assert_eq!(with_checked_schemas(grammar).unwrap_err().to_string(), problem);
+        }
+    }
+
+    #[test]
+    fn the_first_rule_shows_the_notation() {
+        for grammar in
+            ["root ::= \"a\"", "# start: x\n\n  root::=x", "root-2 ::= \"start: x\"", "?? root ::= x"]
+        {
+            assert!(begins_as_gbnf(grammar), "{grammar}");
+        }
+        for grammar in [
+            "start: \"::=\"",
+            "// root ::= x\nstart: a",
+            "# ::=\n?a.2: /::=/",
+            "%ignore /::=/\nstart: a",
+            "a[lazy]: \"::=\"",
+            "a{x}: \"::=\"",
+            "",
+            "start",
+        ] {
+            assert!(!begins_as_gbnf(grammar), "{grammar}");
+        }
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Constraint {
     /// Texts that a regular expression matches from beginning to end. The syntax is that of the `regex` crate, without
     /// anchors and word boundaries within.
     pub fn regex(pattern: &str) -> Result<Constraint> {
-        if let Some((place, problem)) = pattern::mistake(pattern) {
+        if let Some((place, problem)) = pattern::mistake(pattern, pattern::Dialect::Rust) {
             return Err(Language::Regex.error(place, problem));
         }
         if pattern.is_empty() {
@@ -151,16 +151,19 @@ impl Constraint {
         Ok(Constraint::new(Language::Gbnf, gbnf::to_lark(grammar)?))
     }
 
-    /// Sentences of a grammar in llguidance's variant of Lark's notation, from its rule `start`.
+    /// Sentences of a grammar in llguidance's variant of Lark's notation, from its rule `start`. Schemas in it (`%json`) are
+    /// held to the same rules as those of [`Constraint::json_schema`].
     pub fn lark(grammar: &str) -> Result<Constraint> {
         Language::Lark.check_size(grammar, MOST_BYTES)?;
         lark::check_nesting(grammar)?;
-        Ok(Constraint::new(Language::Lark, grammar.to_owned()))
+        let text = lark::with_checked_schemas(grammar)?;
+        Language::Lark.check_size(&text, MOST_BYTES)?;
+        Ok(Constraint::new(Language::Lark, text))
     }
 
-    /// A grammar in either notation: rules of GBNF have `::=`.
+    /// A grammar in either notation: the first rule of one in GBNF has `::=`.
     pub fn grammar(grammar: &str) -> Result<Constraint> {
-        if grammar.contains("::=") { Constraint::gbnf(grammar) } else { Constraint::lark(grammar) }
+        if lark::begins_as_gbnf(grammar) { Constraint::gbnf(grammar) } else { Constraint::lark(grammar) }
     }
 
     /// One of these texts.

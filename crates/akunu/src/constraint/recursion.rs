@@ -9,10 +9,16 @@ use super::schema::{LISTS, NAMED, ONE, escaped, find};
 /// Schemas that are looked at before giving up: then the question stays open, and texts are cut off by their length.
 const MOST_STEPS: usize = 2_000_000;
 
-/// The first reference to a schema that has no finite instance: where it stands.
-pub(super) fn endless(root: &Value) -> Option<String> {
+/// The first reference to a schema that has no finite instance: where it stands. `elsewhere` are pointers to schemas that are
+/// found in no keyword.
+pub(super) fn endless(root: &Value, elsewhere: &[String]) -> Option<String> {
     let mut references = Vec::new();
     collect(root, "#", &mut references);
+    for pointer in elsewhere {
+        if let Some(schema) = root.pointer(pointer) {
+            collect(schema, &format!("#{pointer}"), &mut references);
+        }
+    }
     let mut search = Search { open: references.iter().map(|(_, reference)| *reference).collect(), steps: 0 };
     let mut before = usize::MAX;
     while search.open.len() < before {
@@ -121,16 +127,16 @@ mod tests {
     #[test]
     fn what_must_hold_itself_is_found() {
         let itself = json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]});
-        assert_eq!(endless(&itself).unwrap(), "#/properties/a/$ref");
+        assert_eq!(endless(&itself, &[]).unwrap(), "#/properties/a/$ref");
         let in_turn = json!({"$ref": "#/$defs/a", "$defs": {
             "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}, "required": ["b"]},
             "b": {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 1},
         }});
-        assert_eq!(endless(&in_turn).unwrap(), "#/$ref");
+        assert_eq!(endless(&in_turn, &[]).unwrap(), "#/$ref");
         let by_choice = json!({"anyOf": [{"$ref": "#/anyOf/0"}, {"type": "null"}]});
-        assert_eq!(endless(&by_choice).unwrap(), "#/anyOf/0/$ref");
+        assert_eq!(endless(&by_choice, &[]).unwrap(), "#/anyOf/0/$ref");
         let wrapped = json!({"type": "array", "prefixItems": [{"allOf": [{"$ref": "#"}]}], "minItems": 1});
-        assert!(endless(&wrapped).is_some());
+        assert!(endless(&wrapped, &[]).is_some());
     }
 
     #[test]
@@ -143,7 +149,7 @@ mod tests {
             json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "integer"}}}),
             json!({"type": "integer"}),
         ] {
-            assert_eq!(endless(&fine), None, "{fine}");
+            assert_eq!(endless(&fine, &[]), None, "{fine}");
         }
     }
 
@@ -159,7 +165,7 @@ mod tests {
             );
         }
         definitions.insert("d3000".to_owned(), json!({"type": "integer"}));
-        assert_eq!(endless(&json!({"$ref": "#/$defs/d0", "$defs": definitions})), None);
+        assert_eq!(endless(&json!({"$ref": "#/$defs/d0", "$defs": definitions}), &[]), None);
         assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
     }
 }

@@ -1,9 +1,12 @@
 //! JSON Schemas before they are compiled: what cannot be guaranteed is refused with its place, and a few things are written
 //! in a way the engine understands.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
-use super::{Language, pattern, recursion};
+use super::pattern::{self, Dialect};
+use super::{Language, recursion};
 use crate::{Error, Result};
 
 /// Keywords of some draft that restrict instances in ways no grammar here can.
@@ -53,6 +56,12 @@ const DEEPEST: usize = 128;
 const MOST_SCHEMAS: usize = 20_000;
 /// The integer furthest from 0 that a 64-bit float tells from its neighbours.
 const FURTHEST: f64 = 9_007_199_254_740_991.0;
+/// What may stand behind a backslash in strings and keys. With `u` every character would have a second spelling, and a key
+/// that is spelled differently would be another one to the grammar and the same one to whoever reads the JSON.
+const ESCAPES: &str = "nrbtf\\\"";
+/// Characters that have no other spelling are left out.
+const WRITABLE: &str = "^[^\\x00-\\x07\\x0b\\x0e-\\x1f\\x7f]*$";
+const UNWRITABLE: &str = "there is a control character that only \\u could write, which is not supported";
 /// References to references.
 const LONGEST_CHAIN: usize = 16;
 
@@ -63,9 +72,10 @@ pub(super) fn prepare(schema: &Value) -> Result<Value> {
 
 /// The same for a schema that is part of something: `place` is where.
 pub(super) fn prepare_at(schema: &Value, place: &str) -> Result<Value> {
-    let mut walk = Walk { root: schema, schemas: 0 };
-    let prepared = walk.schema(schema, place, 0)?;
-    if let Some(at) = recursion::endless(schema) {
+    let mut walk = Walk { root: schema, place, schemas: 0, seen: Seen::default() };
+    let mut prepared = walk.schema(schema, place, 0)?;
+    let elsewhere = walk.follow(&mut prepared)?;
+    if let Some(at) = recursion::endless(schema, &elsewhere) {
         let at = at.replacen('#', place, 1);
         return Err(refuse(&at, "the schema asks for itself without end: no instance would be finite"));
     }
@@ -75,7 +85,12 @@ pub(super) fn prepare_at(schema: &Value, place: &str) -> Result<Value> {
 /// A schema with how its instances are written: as Python writes JSON, one space after commas and colons. That leaves models
 /// no room for endless white space, and most of what stands between values is known beforehand.
 pub(super) fn framed(schema: Value) -> Value {
-    let style = json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+    let style = json!({
+        "whitespace_flexible": false,
+        "item_separator": ", ",
+        "key_separator": ": ",
+        "json_allowed_escapes": ESCAPES,
+    });
     let mut fields = match schema {
         Value::Object(fields) => fields,
         // Everything is allowed.
@@ -91,12 +106,29 @@ fn refuse(place: &str, problem: &str) -> Error {
 
 struct Walk<'a> {
     root: &'a Value,
+    /// Where the root stands.
+    place: &'a str,
     schemas: usize,
+    seen: Seen,
+}
+
+/// What was met on the way.
+#[derive(Default)]
+struct Seen {
+    /// Pointers to schemas.
+    schemas: BTreeSet<String>,
+    /// Names that references may use instead of pointers.
+    anchors: BTreeSet<String>,
+    /// References and where they stand.
+    references: Vec<(String, String)>,
+    /// Where a part of the schema has a base of its own for the references in it.
+    base: Option<String>,
 }
 
 impl Walk<'_> {
     fn schema(&mut self, schema: &Value, place: &str, depth: usize) -> Result<Value> {
         self.schemas += 1;
+        self.seen.schemas.insert(place[self.place.len()..].to_owned());
         if depth > DEEPEST || self.schemas > MOST_SCHEMAS {
             return Err(refuse(place, "the schema is too large"));
         }
@@ -122,13 +154,22 @@ impl Walk<'_> {
                     value.as_str().map_or(Ok(()), |pattern| check_pattern(pattern, &at))?;
                     value.clone()
                 }
+                "enum" | "const" => {
+                    check_writable(value, &at)?;
+                    value.clone()
+                }
+                "minProperties" => {
+                    check_fewest(fields, value, &at)?;
+                    value.clone()
+                }
+                "$anchor" | "$dynamicAnchor" | "$id" | "id" => {
+                    self.name(keyword, value, &at, depth);
+                    value.clone()
+                }
                 "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
                     within_reach(keyword, value, &at)?
                 }
-                "$ref" => {
-                    self.reference(value, &at)?;
-                    value.clone()
-                }
+                "$ref" => self.reference(value, &at)?,
                 name if ONE.contains(&name) && !value.is_array() => self.schema(value, &at, depth + 1)?,
                 name if LISTS.contains(&name) || name == "items" => self.list(name, value, &at, depth)?,
                 name if NAMED.contains(&name) => self.named(name, value, &at, depth)?,
@@ -137,6 +178,7 @@ impl Walk<'_> {
             prepared.insert(keyword.clone(), value);
         }
         real_times(&mut prepared);
+        writable(&mut prepared);
         Ok(Value::Object(prepared))
     }
 
@@ -157,6 +199,9 @@ impl Walk<'_> {
             let at = format!("{place}/{}", escaped(name));
             if keyword == "patternProperties" {
                 check_pattern(name, &at)?;
+                if pattern::needs(name, is_unwritable) {
+                    return Err(refuse(&at, UNWRITABLE));
+                }
             }
             Ok((name.clone(), self.schema(schema, &at, depth + 1)?))
         };
@@ -176,16 +221,61 @@ impl Walk<'_> {
         None
     }
 
-    fn reference(&self, value: &Value, place: &str) -> Result<()> {
+    fn reference(&mut self, value: &Value, place: &str) -> Result<Value> {
         let Value::String(reference) = value else { return Err(refuse(place, "must be a string")) };
-        if reference.contains("://") {
+        if !reference.starts_with('#') {
             return Err(refuse(place, "only references within the schema are followed"));
         }
         let is_pointer = reference == "#" || reference.starts_with("#/");
         if is_pointer && find(self.root, reference).is_none() {
             return Err(refuse(place, &format!("there is nothing at {reference}")));
         }
-        Ok(())
+        self.seen.references.push((reference.clone(), place.to_owned()));
+        Ok(value.clone())
+    }
+
+    /// A name that references may use, or a new base for them.
+    fn name(&mut self, keyword: &str, value: &Value, place: &str, depth: usize) {
+        let Value::String(name) = value else { return };
+        if keyword.ends_with("nchor") || name.starts_with('#') {
+            self.seen.anchors.insert(name.trim_start_matches('#').to_owned());
+        } else if depth > 0 {
+            self.seen.base.get_or_insert_with(|| place.to_owned());
+        }
+    }
+
+    /// Looks at what only references lead to, such as `#/components/schemas/a`, too: pointers to those.
+    fn follow(&mut self, prepared: &mut Value) -> Result<Vec<String>> {
+        let (mut elsewhere, mut names) = (Vec::new(), Vec::new());
+        while let Some((reference, at)) = self.seen.references.pop() {
+            if let Some(base) = &self.seen.base {
+                return Err(refuse(base, "a base for references within the schema is not supported"));
+            }
+            let nothing = || refuse(&at, &format!("there is nothing at {reference}"));
+            let pointer = percent_decoded(&reference[1..]).ok_or_else(nothing)?;
+            if !pointer.is_empty() && !pointer.starts_with('/') {
+                names.push((pointer, nothing()));
+                continue;
+            }
+            if self.seen.schemas.contains(&pointer) {
+                continue;
+            }
+            let inside = format!("{pointer}/");
+            let holds_schemas = self.seen.schemas.range(inside.clone()..).next();
+            let in_a_value = pointer.split('/').any(|step| step == "enum" || step == "const");
+            if in_a_value || holds_schemas.is_some_and(|known| known.starts_with(&inside)) {
+                return Err(refuse(&at, &format!("there is no schema at {reference}")));
+            }
+            let target = self.root.pointer(&pointer).ok_or_else(nothing)?;
+            let checked = self.schema(target, &format!("{}{pointer}", self.place), 1)?;
+            *prepared.pointer_mut(&pointer).ok_or_else(nothing)? = checked;
+            elsewhere.push(pointer);
+        }
+        // By now everything was looked at.
+        match names.into_iter().find(|(name, _)| !self.seen.anchors.contains(name)) {
+            Some((_, unknown)) => Err(unknown),
+            None => Ok(elsewhere),
+        }
     }
 
     /// Whether a format says anything, given that it is known.
@@ -211,11 +301,52 @@ pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
 }
 
 fn check_pattern(pattern: &str, place: &str) -> Result<()> {
-    match pattern::mistake(pattern) {
+    match pattern::mistake(pattern, Dialect::Ecma) {
         None => Ok(()),
         Some((at, problem)) if at.is_empty() => Err(refuse(place, &problem)),
         Some((at, problem)) => Err(refuse(place, &format!("{at}: {problem}"))),
     }
+}
+
+/// Refuses values with characters that cannot be written.
+fn check_writable(value: &Value, place: &str) -> Result<()> {
+    match value {
+        Value::String(text) if text.contains(is_unwritable) => Err(refuse(place, UNWRITABLE)),
+        Value::Array(values) => values.iter().try_for_each(|value| check_writable(value, place)),
+        Value::Object(fields) => fields.values().try_for_each(|value| check_writable(value, place)),
+        _ => Ok(()),
+    }
+}
+
+fn is_unwritable(c: char) -> bool {
+    c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t' | '\x08' | '\x0c')
+}
+
+/// Keeps patterns from asking for characters that cannot be written.
+fn writable(fields: &mut Map<String, Value>) {
+    let asks = fields.get("pattern").and_then(Value::as_str);
+    if asks.is_some_and(|pattern| pattern::needs(pattern, is_unwritable))
+        && let Value::Array(all) = fields.entry("allOf").or_insert_with(|| json!([]))
+    {
+        all.push(json!({"pattern": WRITABLE}));
+    }
+}
+
+/// Refuses to count keys that have no names: the same one could come twice.
+fn check_fewest(fields: &Map<String, Value>, value: &Value, place: &str) -> Result<()> {
+    let is_object = match fields.get("type") {
+        None => true,
+        Some(Value::Array(types)) => types.contains(&json!("object")),
+        Some(kind) => kind == "object",
+    };
+    let required = fields.get("required").and_then(Value::as_array);
+    let required: BTreeSet<&str> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    if is_object && value.as_f64().is_some_and(|fewest| fewest > required.len() as f64 + 1.0) {
+        let problem =
+            "only one more than are required can be guaranteed: other keys could be the same one again";
+        return Err(refuse(place, problem));
+    }
+    Ok(())
 }
 
 /// A bound that the engine, which has it as a 64-bit float, keeps exactly: one that lies further out is drawn in, so that fewer
@@ -260,6 +391,11 @@ fn percent_decoded(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(bytes).ok()
+}
+
+/// Whether what a keyword holds says nothing of the instances itself, but may hold schemas that references lead to.
+pub(super) fn holds_others(keyword: &str) -> bool {
+    matches!(keyword, "$defs" | "definitions" | "components" | "$schema")
 }
 
 /// The schemas within a prepared schema and their places, the deepest first.
@@ -322,6 +458,72 @@ mod tests {
             "JSON Schema, #/items: a schema must be an object or a boolean"
         );
         assert!(refused(&json!(false)).contains("nothing is an instance"));
+    }
+
+    #[test]
+    fn what_references_lead_to_is_checked_wherever_it_stands() {
+        let api = |schema: Value| json!({"$ref": "#/components/schemas/a~1b", "components": {"schemas": {"a/b": schema}}});
+        let prepared = prepare(&api(json!({"format": "date"}))).unwrap();
+        assert!(prepared.pointer("/components/schemas/a~1b/allOf").is_some());
+        assert_eq!(
+            refused(&api(json!({"items": {"not": {}}}))),
+            "JSON Schema, #/components/schemas/a~1b/items/not: the keyword is not supported"
+        );
+        let further = json!({"$ref": "#/x", "x": {"items": {"$ref": "#/y/0"}}, "y": [{"uniqueItems": true}]});
+        assert_eq!(refused(&further), "JSON Schema, #/y/0/uniqueItems: the keyword is not supported");
+        let itself = json!({"type": "object", "properties": {"a": {"$ref": "#/components/schemas/a~1b"}}, "required": ["a"]});
+        assert_eq!(
+            refused(&api(itself)),
+            "JSON Schema, #/$ref: the schema asks for itself without end: no instance would be finite"
+        );
+        let holder = json!({"$ref": "#/$defs", "$defs": {"a": {"format": "date"}}});
+        assert_eq!(refused(&holder), "JSON Schema, #/$ref: there is no schema at #/$defs");
+        let value = json!({"anyOf": [{"$ref": "#/enum/0"}], "enum": [{"type": "string"}]});
+        assert_eq!(refused(&value), "JSON Schema, #/anyOf/0/$ref: there is no schema at #/enum/0");
+    }
+
+    #[test]
+    fn names_for_references_are_those_of_schemas_that_were_checked() {
+        let named = json!({"$ref": "#day", "$defs": {"x": {"$anchor": "day", "format": "date"}}});
+        assert!(prepare(&named).is_ok());
+        let later =
+            json!({"items": {"$ref": "#day"}, "properties": {"a": {"$ref": "#/x"}}, "x": {"$anchor": "day"}});
+        assert!(prepare(&later).is_ok());
+        let hidden = json!({"$ref": "#day", "contentSchema": {"$anchor": "day", "not": {}}});
+        assert_eq!(refused(&hidden), "JSON Schema, #/$ref: there is nothing at #day");
+        let based = json!({"items": {"$id": "https://example.com/x", "items": {"$ref": "#"}}});
+        assert_eq!(
+            refused(&based),
+            "JSON Schema, #/items/$id: a base for references within the schema is not supported"
+        );
+        assert!(prepare(&json!({"$id": "https://example.com/x", "items": {"$ref": "#"}})).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_or_left_out() {
+        let problem = "there is a control character that only \\u could write, which is not supported";
+        assert_eq!(
+            refused(&json!({"items": {"enum": ["a", {"k": ["\u{1}"]}]}})),
+            format!("JSON Schema, #/items/enum: {problem}")
+        );
+        assert!(refused(&json!({"const": "\u{7f}"})).ends_with(problem));
+        assert!(refused(&json!({"patternProperties": {"^\\x01$": {}}})).ends_with(problem));
+        let schema = json!({"enum": ["\n\t"], "pattern": "^[^a]\\n.\\s$", "patternProperties": {".": {}}});
+        let prepared = prepare(&schema).unwrap();
+        assert_eq!((&prepared["enum"], prepared.get("allOf")), (&schema["enum"], None));
+        assert!(prepare(&json!({"pattern": "ab|\\x01"})).unwrap().get("allOf").is_some());
+    }
+
+    #[test]
+    fn keys_without_names_are_not_counted() {
+        let fewest = |n: u32| json!({"type": "object", "required": ["a", "a"], "minProperties": n});
+        assert!(prepare(&fewest(2)).is_ok());
+        assert_eq!(
+            refused(&fewest(3)),
+            "JSON Schema, #/minProperties: only one more than are required can be guaranteed: other keys could be \
+             the same one again"
+        );
+        assert!(prepare(&json!({"type": "string", "minProperties": 9})).is_ok());
     }
 
     #[test]

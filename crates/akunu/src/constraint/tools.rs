@@ -2,7 +2,7 @@
 
 use akunu_text::Tokenizer;
 use akunu_text::chat::{Syntax, ToolSyntax};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::lark::{escaped, literal};
 use super::thinking::mark;
@@ -11,6 +11,13 @@ use crate::Result;
 
 /// Most tools a model is told of.
 const MOST_TOOLS: usize = 256;
+
+/// References to references.
+const LONGEST_CHAIN: usize = 16;
+
+/// What rules for a tool's arguments look like: this, the tool's number, and before its schema that.
+const ARGUMENTS: &str = "arguments_";
+const SCHEMA: &str = ": %json ";
 
 /// Whether the model may, or must, call tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +50,11 @@ impl Constraint {
                 continue;
             }
             let place = format!("tools/{i}/function/parameters");
-            let schema = schema::prepare_at(&parameters(tool), &place)?;
+            let schema = schema::prepare_at(&parameters(tool, &place)?, &place)?;
             let before = format!("{}{}{}", syntax.before_name, quoted(name, syntax), syntax.before_arguments);
             let after = spelled(syntax.after_arguments);
             rules += &format!(
-                "call_{i}: {} arguments_{i} {after}\narguments_{i}: %json {schema}\n",
+                "call_{i}: {} arguments_{i} {after}\n{ARGUMENTS}{i}{SCHEMA}{schema}\n",
                 spelled(&before)
             );
             names.push(format!("call_{i}"));
@@ -142,16 +149,44 @@ fn function_name(tool: &Value, index: usize) -> Result<&str> {
     }
 }
 
-/// The schema of a tool's arguments, which are an object whatever else it says.
-fn parameters(tool: &Value) -> Value {
-    match &tool["function"]["parameters"] {
-        Value::Object(fields) if fields.is_empty() => json!({"type": "object"}),
-        Value::Object(fields) if !fields.contains_key("type") && !fields.contains_key("$ref") => {
-            let mut fields = fields.clone();
-            fields.insert("type".to_owned(), json!("object"));
-            Value::Object(fields)
+/// The schema of a tool's arguments, which are an object.
+fn parameters(tool: &Value, place: &str) -> Result<Value> {
+    let own = &tool["function"]["parameters"];
+    let mut fields = match own {
+        Value::Null => Map::new(),
+        Value::Object(fields) => fields.clone(),
+        _ => return Err(Language::JsonSchema.error(place, "must be the schema of an object")),
+    };
+    if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+        let mut target = Some(own);
+        for _ in 0..LONGEST_CHAIN {
+            let next = target.and_then(|target| target.get("$ref")).and_then(Value::as_str);
+            target = next.map_or(target, |next| schema::find(own, next));
         }
-        Value::Null => json!({"type": "object"}),
-        other => other.clone(),
+        // Nothing is said here of one that leads nowhere.
+        if target.is_some_and(|target| target["type"] != "object") {
+            let problem = format!("arguments are an object, and what is at {reference} has another type");
+            return Err(Language::JsonSchema.error(format!("{place}/$ref"), problem));
+        }
+        return Ok(own.clone());
     }
+    let is_object = match fields.get("type") {
+        None => true,
+        Some(Value::Array(types)) => types.contains(&json!("object")),
+        Some(kind) => kind == "object",
+    };
+    if !is_object {
+        let problem = "arguments are an object: the type must be \"object\"";
+        return Err(Language::JsonSchema.error(format!("{place}/type"), problem));
+    }
+    fields.insert("type".to_owned(), json!("object"));
+    Ok(Value::Object(fields))
+}
+
+/// The schemas of arguments in a grammar for calls, and where they stood.
+pub(super) fn schemas(grammar: &str) -> impl Iterator<Item = (String, Value)> {
+    grammar.lines().filter_map(|line| {
+        let (number, schema) = line.strip_prefix(ARGUMENTS)?.split_once(SCHEMA)?;
+        Some((format!("tools/{number}/function/parameters"), serde_json::from_str(schema).ok()?))
+    })
 }

@@ -8,6 +8,9 @@ use crate::Result;
 use crate::constraint::Language;
 
 const MOST_RULES: usize = 4096;
+/// Beyond these the engine would refuse the grammar too, after seconds.
+const MOST_ALTERNATIVES: usize = 5000;
+const MOST_SYMBOLS: usize = 100_000;
 /// Groups within groups.
 const DEEPEST: usize = 64;
 /// Repetitions that are counted, as in llama.cpp.
@@ -15,11 +18,19 @@ const MOST_TIMES: u32 = 2000;
 
 /// Reads a grammar.
 pub(super) fn parse(text: &str) -> Result<Rules> {
-    let mut parser =
-        Parser { rest: text, line: 1, column: 1, names: HashMap::new(), rules: Vec::new(), depth: 0 };
+    let mut parser = Parser {
+        rest: text,
+        line: 1,
+        column: 1,
+        names: HashMap::new(),
+        rules: Vec::new(),
+        depth: 0,
+        symbols: 0,
+    };
     // The root is the first whatever the order.
     parser.rule_number("root");
     parser.grammar()?;
+    let root = parser.rules[0].place.unwrap_or((1, 1));
     let mut bodies = Vec::with_capacity(parser.rules.len());
     for rule in parser.rules {
         match rule.body {
@@ -33,12 +44,13 @@ pub(super) fn parse(text: &str) -> Result<Rules> {
             }
         }
     }
-    prune(bodies)
+    prune(bodies, root)
 }
 
 struct Rule {
     name: String,
     body: Option<Node>,
+    place: Option<Place>,
     /// Where it was first referred to.
     named_at: Option<Place>,
 }
@@ -57,6 +69,8 @@ struct Parser<'a> {
     names: HashMap<String, usize>,
     rules: Vec<Rule>,
     depth: usize,
+    /// Characters, classes and names of rules so far.
+    symbols: usize,
 }
 
 fn is_name(c: char) -> bool {
@@ -120,7 +134,7 @@ impl Parser<'_> {
             return number;
         }
         self.names.insert(name.to_owned(), self.rules.len());
-        self.rules.push(Rule { name: name.to_owned(), body: None, named_at: None });
+        self.rules.push(Rule { name: name.to_owned(), body: None, place: None, named_at: None });
         self.rules.len() - 1
     }
 
@@ -136,6 +150,7 @@ impl Parser<'_> {
             self.blanks(true);
             let body = self.choice(false)?;
             let number = self.rule_number(&name);
+            self.rules[number].place.get_or_insert(place);
             if self.rules[number].body.replace(body).is_some() {
                 return Err(error(place, format!("the rule {name:?} stands here a second time")));
             }
@@ -161,6 +176,9 @@ impl Parser<'_> {
                 (self.rest, self.line, self.column) = (rest, line, column);
                 break;
             }
+            if options.len() == MOST_ALTERNATIVES {
+                return self.fail(format!("there are more than {MOST_ALTERNATIVES} alternatives"));
+            }
             self.blanks(true);
             options.push(self.sequence(group)?);
         }
@@ -185,6 +203,11 @@ impl Parser<'_> {
                 c if is_name(c) => self.reference(),
                 _ => break,
             };
+            self.symbols += if let Node::Sequence(characters) = &node { characters.len() } else { 1 };
+            if self.symbols > MOST_SYMBOLS {
+                return self
+                    .fail(format!("there are more than {MOST_SYMBOLS} characters, classes and names"));
+            }
             nodes.push(self.repeated(node)?);
         }
         Ok(if nodes.len() == 1 { nodes.swap_remove(0) } else { Node::Sequence(nodes) })
@@ -346,8 +369,8 @@ impl Parser<'_> {
     }
 }
 
-/// Leaves out alternatives that no text follows, so that no text can get stuck in one.
-fn prune(mut bodies: Vec<Node>) -> Result<Rules> {
+/// Leaves out alternatives that no text follows, so that no text can get stuck in one. `root` is where the root stands.
+fn prune(mut bodies: Vec<Node>, root: Place) -> Result<Rules> {
     let mut productive = vec![false; bodies.len()];
     loop {
         let before = productive.clone();
@@ -359,7 +382,7 @@ fn prune(mut bodies: Vec<Node>) -> Result<Rules> {
         }
     }
     if !productive[0] {
-        return Err(Language::Gbnf.error("", "no text follows the rule \"root\""));
+        return Err(error(root, "no text follows the rule \"root\": it has no end"));
     }
     bodies.iter_mut().for_each(|body| keep_ending(body, &productive));
     Ok(Rules { bodies })

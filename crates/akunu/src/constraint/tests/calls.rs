@@ -112,6 +112,54 @@ fn schemas_of_tools_are_checked_where_they_stand() {
         refused.to_string(),
         "JSON Schema, tools/0/function/parameters/properties/a/not: the keyword is not supported"
     );
+    let by_compiling = [
+        json!({"function": {"name": "f"}}),
+        json!({"function": {"name": "g", "parameters": {"properties": {"a": {"type": "nothing"}}}}}),
+    ];
+    let calls = Constraint::tools(syntax, &by_compiling, &ToolChoice::Auto, true, &tested.tokenizer).unwrap();
+    assert_eq!(
+        tested.refused(&calls),
+        "JSON Schema, tools/1/function/parameters/properties/a/type: Invalid type: nothing"
+    );
     let nameless = [json!({"function": {}})];
     assert!(Constraint::tools(syntax, &nameless, &ToolChoice::Auto, true, &tested.tokenizer).is_err());
+}
+
+#[test]
+fn arguments_are_objects_or_the_tool_is_refused() {
+    let tested = Tested::new();
+    let syntax = ToolSyntax::of_template("").unwrap();
+    let with = |parameters: Value| {
+        let tool = json!({"function": {"name": "f", "parameters": parameters}});
+        Constraint::tools(syntax, &[tool], &ToolChoice::Required, true, &tested.tokenizer)
+    };
+    for (parameters, place) in [
+        (json!({"type": "string"}), "/type"),
+        (json!({"type": ["string", "null"]}), "/type"),
+        (
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "array"}}}),
+            "/$ref",
+        ),
+        (json!(true), ""),
+        (json!([]), ""),
+        (json!("object"), ""),
+    ] {
+        let refused = with(parameters.clone()).unwrap_err().to_string();
+        let place = format!("JSON Schema, tools/0/function/parameters{place}: ");
+        assert!(refused.starts_with(&place), "{refused} for {parameters}");
+    }
+    for parameters in [
+        json!(null),
+        json!({}),
+        json!({"type": ["null", "object"]}),
+        json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}),
+    ] {
+        let calls = with(parameters.clone()).unwrap();
+        assert!(accepts(&tested, &calls, "{\"name\": \"f\", \"arguments\": {}}"), "{parameters}");
+        for other in ["null", "\"x\"", "[]"] {
+            let call = format!("{{\"name\": \"f\", \"arguments\": {other}}}");
+            assert!(!accepts(&tested, &calls, &call), "{call} for {parameters}");
+        }
+    }
 }

@@ -190,8 +190,9 @@ fn what_is_wrong_with_a_grammar_has_its_line_and_column() {
     ] {
         assert_eq!(refused(grammar), format!("GBNF grammar, {complaint}"));
     }
-    assert_eq!(refused("root ::= \"a\" root"), "GBNF grammar: no text follows the rule \"root\"");
-    assert_eq!(refused("root ::= []"), "GBNF grammar: no text follows the rule \"root\"");
+    let endless = "line 1, column 1: no text follows the rule \"root\": it has no end";
+    assert_eq!(refused("root ::= \"a\" root"), format!("GBNF grammar, {endless}"));
+    assert_eq!(refused("root ::= []"), format!("GBNF grammar, {endless}"));
 }
 
 #[test]

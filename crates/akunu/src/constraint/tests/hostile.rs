@@ -95,6 +95,17 @@ fn looking_for_the_place_of_a_complaint_ends() {
 }
 
 #[test]
+fn what_was_refused_is_refused_again_at_once() {
+    let tested = Tested::new();
+    let heavy = (0..4000).map(|i| format!("\"{i}x\" r")).collect::<Vec<_>>().join(" | ");
+    let constraint = Constraint::lark(&format!("start: r\nr: {heavy} | r r | nowhere")).unwrap();
+    let first = tested.refused(&constraint);
+    let begin = Instant::now();
+    assert_eq!(tested.refused(&constraint), first);
+    assert!(begin.elapsed() < Duration::from_millis(50), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn deep_and_long_grammars_end() {
     let tested = Tested::new();
     let chain = |n: usize, last: &str| {
@@ -103,6 +114,15 @@ fn deep_and_long_grammars_end() {
     };
     run(&tested, || Constraint::gbnf(&chain(3000, "\"a\""))).unwrap();
     assert!(problem(run(&tested, || Constraint::gbnf(&chain(5000, "\"a\"")))).contains("4096 rules"));
+    let many = (0..99_000).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(" | ");
+    let begin = Instant::now();
+    let problem_of_many = problem(run(&tested, || Constraint::gbnf(&format!("root ::= {many}"))));
+    assert!(
+        problem_of_many.contains("5000 alternatives") && begin.elapsed() < LIMIT / 10,
+        "{problem_of_many}"
+    );
+    let long = format!("root ::= \"{}\"", "a".repeat(200_000));
+    assert!(problem(run(&tested, || Constraint::gbnf(&long))).contains("100000"));
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(5000), ")".repeat(5000));
     assert!(problem(run(&tested, || Constraint::gbnf(&deep))).contains("nested deeper"));
     let _ = run(&tested, || Constraint::gbnf("root ::= ((\"a\"{0,2000}){0,2000}){0,2000}"));

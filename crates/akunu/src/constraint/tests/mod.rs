@@ -1,5 +1,6 @@
 //! Constraints over a vocabulary of single bytes and a few longer tokens.
 
+mod adversaries;
 mod calls;
 mod grammars;
 mod hostile;

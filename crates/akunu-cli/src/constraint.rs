@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use akunu::Constraint;
+use akunu::{Constraint, FinishReason, Statistics};
 use anyhow::{Context, Result};
+
+use crate::progress::line;
 
 /// What the text must be like; at most one of these.
 #[derive(clap::Args)]
@@ -40,6 +42,14 @@ impl ConstraintArguments {
             return Ok(Some(Constraint::regex(pattern)?));
         }
         Ok(self.json_object.then(Constraint::json_object))
+    }
+}
+
+/// Says of a text that had to be like something whether it was cut off before it was.
+pub fn tell_if_cut(reason: Option<FinishReason>, statistics: &Statistics) {
+    if reason == Some(FinishReason::Length) {
+        let tokens = statistics.generated_tokens;
+        line(&format!("cut off after {tokens} tokens: the text is not complete (-n allows more)"));
     }
 }
 

@@ -70,3 +70,14 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(failed(&["--json-schema", "nowhere.json"], 1).contains("nowhere.json"));
     assert!(failed(&["--json-object", "--regex", "a"], 2).contains("cannot be used with"));
 }
+
+#[test]
+fn a_text_that_was_cut_off_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = complete(folder.path(), &["--regex", "[0-9]{9}", "-n", "3"]);
+    assert!(cut.stderr.contains("cut off after 3 tokens: the text is not complete"), "{}", cut.stderr);
+    let whole = complete(folder.path(), &["--regex", "[0-9]{3}"]);
+    assert!(!whole.stderr.contains("cut off"), "{}", whole.stderr);
+    // A text that may be anything is never incomplete.
+    assert!(!complete(folder.path(), &["-n", "3"]).stderr.contains("cut off"));
+}

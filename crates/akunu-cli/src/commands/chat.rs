@@ -12,7 +12,7 @@ use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, R
 use serde::Serialize;
 
 use super::complete::{Timings, reason_name};
-use crate::constraint::json_schema;
+use crate::constraint::{json_schema, tell_if_cut};
 use crate::engine::{EngineArguments, SamplingArguments, positive, stopped};
 use crate::model::ModelArgument;
 use crate::output::{self, FAINT, Out};
@@ -129,6 +129,9 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         writeln!(out)?;
     }
     out.flush()?;
+    if arguments.json_schema.is_some() {
+        tell_if_cut(reason, &statistics);
+    }
     Ok(stopped(reason)?)
 }
 

@@ -6,7 +6,7 @@ use akunu::{FinishReason, Options, Sampling, Settings, Speculate, Statistics};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::constraint::ConstraintArguments;
+use crate::constraint::{ConstraintArguments, tell_if_cut};
 use crate::engine::{EngineArguments, SamplingArguments, stopped};
 use crate::input::text_or_stdin;
 use crate::model::ModelArgument;
@@ -181,5 +181,8 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         writeln!(out)?;
     }
     out.flush()?;
+    if settings.constraint.is_some() {
+        tell_if_cut(generation.finish_reason(), generation.statistics());
+    }
     Ok(stopped(generation.finish_reason())?)
 }

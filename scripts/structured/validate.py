@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Has a model write instances of many JSON Schemas at temperature 1 and validates every one with `jsonschema`.
 
-    scripts/structured/validate.py AKUNU MODEL [--random N] [--real N] [--tokens N]
+    scripts/structured/validate.py AKUNU MODEL [--random N] [--real N] [--tokens N] [--seeds N]
 
 AKUNU is the binary. Every text must be an instance, or have been cut off by its length and say so.
 """
 
 import argparse
+import decimal
 import json
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import jsonschema
 from generate import schemas
@@ -60,6 +62,12 @@ class Server:
         self.process.wait()
 
 
+def is_multiple(validator, divisor, instance, schema):
+    """`multipleOf` over the decimals that were written: in binary floats 10.12 is no multiple of 0.01."""
+    if validator.is_type(instance, "number") and Fraction(instance) % Fraction(divisor) != 0:
+        yield jsonschema.ValidationError(f"{instance} is not a multiple of {divisor}")
+
+
 def verdict(schema, text, reason):
     """`valid`, `length`, or what is wrong."""
     if reason == "length":
@@ -67,10 +75,13 @@ def verdict(schema, text, reason):
     if reason != "stop":
         return f"{reason}: {text}"
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=decimal.Decimal)
     except ValueError as error:
         return f"not JSON ({error}): {text}"
     checker = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    checker = jsonschema.validators.extend(checker, {"multipleOf": is_multiple})
+    # Bounds are the decimals that were written, too.
+    schema = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
     errors = list(checker(schema, format_checker=checker.FORMAT_CHECKER).iter_errors(value))
     return "valid" if not errors else f"invalid ({errors[0].message}): {text}"
 
@@ -82,21 +93,23 @@ def main():
     parser.add_argument("--random", type=int, default=300, help="how many random schemas")
     parser.add_argument("--real", type=int, default=60, help="how many hand-written ones")
     parser.add_argument("--tokens", type=int, default=400, help="most tokens of a text")
+    parser.add_argument("--seeds", type=int, default=1, help="texts of each schema")
     arguments = parser.parse_args()
     cases = dict(list(REAL.items())[: arguments.real]) | schemas(arguments.random)
     server = Server(arguments.akunu, arguments.model)
     began = time.time()
     try:
         with ThreadPoolExecutor(SLOTS) as pool:
-            answers = pool.map(lambda case: server.complete(case[1], hash_of(case[0]), arguments.tokens), cases.items())
-            verdicts = {name: verdict(cases[name], *answer) for name, answer in zip(cases, answers)}
+            asked = [(name, seed) for seed in range(arguments.seeds) for name in cases]
+            answers = pool.map(lambda one: server.complete(cases[one[0]], hash_of(one[0]) + one[1], arguments.tokens), asked)
+            verdicts = {one: verdict(cases[one[0]], *answer) for one, answer in zip(asked, answers)}
     finally:
         server.stop()
     counts = {what: list(verdicts.values()).count(what) for what in ["valid", "length"]}
-    bad = {name: what for name, what in verdicts.items() if what not in counts}
-    for name, what in bad.items():
-        print(f"{name}: {what[:400]}\n    {json.dumps(cases[name], ensure_ascii=False)[:1000]}")
-    print(f"{len(cases)} schemas in {time.time() - began:.0f} s: {counts['valid']} valid, {counts['length']} cut off by length, {len(bad)} wrong")
+    bad = {one: what for one, what in verdicts.items() if what not in counts}
+    for (name, seed), what in bad.items():
+        print(f"{name}, seed {seed}: {what[:400]}\n    {json.dumps(cases[name], ensure_ascii=False)[:1000]}")
+    print(f"{len(verdicts)} texts of {len(cases)} schemas in {time.time() - began:.0f} s: {counts['valid']} valid, {counts['length']} cut off by length, {len(bad)} wrong")
     return 1 if bad else 0
 
 

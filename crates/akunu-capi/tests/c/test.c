@@ -312,7 +312,7 @@ static void an_embedder_has_the_weights_of_a_model(const char *path) {
     free(other);
     OK(akunu_embedder_free(alone));
     OK(akunu_embedder_free(twin));
-    CHECK(akunu_embedder_of(NULL, &options, &twin) == AKUNU_USAGE && twin == NULL);
+    CHECK(akunu_embedder_of(NULL, &options, &twin) == AKUNU_BAD_HANDLE && twin == NULL);
 }
 
 static void texts_become_vectors(const char *path) {

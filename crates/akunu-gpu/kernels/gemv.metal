@@ -102,7 +102,7 @@ inline uint one_of(uint i, uint a, uint b, uint c) {
 #define FIELD(f) part.f = p.part[i].f
 #endif
 
-inline GemvPart part_of(PARAMS(GemvParams) p, uint i) {
+template <typename P> inline GemvPart part_of(PARAMS(P) p, uint i) {
     GemvPart part;
     FIELD(matrix.low);
     FIELD(matrix.high);

@@ -68,7 +68,7 @@ impl<H: Host> GpuExecutable<H> {
         }
         check_heads(program)?;
         let chip = ChipConfig::new(host.facts());
-        let lowered = lower(program, &weights.layout, limits, kv.kind, chip.blocks)?;
+        let lowered = lower(program, &weights.layout, limits, kv.kind, &chip)?;
         let context = limits.context as usize;
         let (angles, angle_starts) = angles(program, context)?;
         let slots = limits.slots as usize;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use akunu_program::program::{
     Activation, CacheLayer, Domain, Element, Expert, Index, Mask, NormKind, Op, Part, Program, RopeId, Slice,
-    ValueId,
+    Value, ValueId,
 };
 use akunu_program::{Error, KvType, Limits, Result};
 
+use crate::ChipConfig;
 use crate::arena::Arena;
 use crate::params::Matrix;
-use crate::table::{attend_parts, decode_rows};
+use crate::table::{Halved, attend_parts, decode_rows};
 use crate::weights::Layout;
 
 /// A norm's settings.
@@ -68,12 +69,14 @@ pub(crate) enum Node {
         residual: Option<ValueId>,
         out: ValueId,
     },
-    /// Products of `x`, which is the norm of another value where `norm` says so.
+    /// Products of `x`, which is the norm of another value where `norm` says so. `scratch` holds a prompt's `x` as tensor cores take
+    /// it.
     Linear {
         x: ValueId,
         norm: Option<(Norm, ValueId)>,
         parts: Vec<Part>,
         then: Then,
+        scratch: u32,
     },
     /// `scratch` holds rotated keys on their way to a quantised cache.
     Rotate {
@@ -147,19 +150,19 @@ pub(crate) struct Lowered {
     pub(crate) arrivals: u32,
 }
 
-/// Lowers a program. `blocks` are those that share the search for the best token.
+/// Lowers a program.
 pub(crate) fn lower(
     program: &Program,
     layout: &Layout,
     limits: &Limits,
     kind: KvType,
-    blocks: u32,
+    chip: &ChipConfig,
 ) -> Result<Lowered> {
     let mut nodes = fuse(program, layout)?;
     let mut arena = Arena::default();
     let outputs = limits.outputs as usize;
     let thresholds = arena.take(outputs)?;
-    let best = arena.take(2 * outputs * blocks as usize)?;
+    let best = arena.take(2 * outputs * chip.blocks as usize)?;
     let heads = nodes.iter().map(|node| match node {
         Node::Attend { q, cache, .. } => {
             program.value(*q).width / program.groups[cache.group.0 as usize].head_dim
@@ -195,7 +198,7 @@ pub(crate) fn lower(
         for &id in &written {
             places[id.0 as usize].at = arena.take(sizes[id.0 as usize])?;
         }
-        let scratch = node.scratch(program, limits, kind, &mut arena)?;
+        let scratch = node.scratch(program, limits, kind, chip.tensor, &mut arena)?;
         scratch.into_iter().for_each(|(at, floats)| arena.give(at, floats));
         values.extend(written);
         values.sort_unstable();
@@ -217,7 +220,7 @@ impl Node {
                 residual.iter().for_each(|id| f(*id, false));
                 f(*out, true);
             }
-            Node::Linear { x, norm, parts, then } => {
+            Node::Linear { x, norm, parts, then, .. } => {
                 f(*x, norm.is_some());
                 norm.iter().for_each(|(_, id)| f(*id, false));
                 parts.iter().for_each(|part| f(part.out, true));
@@ -267,9 +270,17 @@ impl Node {
         program: &Program,
         limits: &Limits,
         kind: KvType,
+        tensor: bool,
         arena: &mut Arena,
     ) -> Result<Vec<(u32, usize)>> {
         match self {
+            Node::Linear { x, scratch, .. } if tensor => {
+                let Value { domain, width, .. } = program.value(*x);
+                let rows = if domain == Domain::Tokens { limits.rows } else { limits.outputs };
+                let floats = Halved::new(0, rows, width as u32).floats();
+                *scratch = arena.take(floats)?;
+                Ok(vec![(*scratch, floats)])
+            }
             Node::Rotate { k, scratch, .. } if kind == KvType::Q8_0 => {
                 let floats = limits.rows as usize * program.value(*k).width.next_multiple_of(4);
                 *scratch = arena.take(floats)?;
@@ -329,7 +340,7 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
                     {
                         at += 1;
                         let (parts, then) = product(parts, program.body.get(at), &once, layout, &mut at)?;
-                        Node::Linear { x: out, norm: Some((norm, x)), parts, then }
+                        Node::Linear { x: out, norm: Some((norm, x)), parts, then, scratch: 0 }
                     }
                     Some(&Op::Add { x: a, y: b, out: sum })
                         if once(out) && a != b && (a == out || b == out) =>
@@ -342,7 +353,7 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
             }
             Op::Linear { x, ref parts } => {
                 let (parts, then) = product(parts, next, &once, layout, &mut at)?;
-                Node::Linear { x, norm: None, parts, then }
+                Node::Linear { x, norm: None, parts, then, scratch: 0 }
             }
             Op::RopeKv { q, k, v, rope, cache, out } => {
                 Node::Rotate { q, k, v, rope, cache, out, scratch: 0 }

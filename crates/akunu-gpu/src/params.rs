@@ -29,6 +29,15 @@ params! {
         routes: u32, sharing: u32, blocks: u32, groups: u32,
         part: [GemvPart; 3],
     }
+    TensorParams {
+        high: u32, low: u32, totals: u32, factors: u32,
+        chunks: u32, batch: u32, scale: f32, cap: f32,
+        part: [GemvPart; 3],
+    }
+    HalveParams {
+        x: u32, x_stride: u32, cols: u32, chunks: u32,
+        high: u32, low: u32, totals: u32, factors: u32,
+    }
     GemmParams {
         matrix: Matrix,
         x: u32, x_stride: u32, batch: u32, cols: u32,

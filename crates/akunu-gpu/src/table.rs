@@ -3,6 +3,8 @@
 
 mod products;
 
+pub(crate) use products::Halved;
+
 use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Program, RopeId, ValueId};
 use akunu_program::rope::RopeLayout;
 use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
@@ -230,12 +232,12 @@ impl List<'_> {
                 let residual = residual.map_or(NONE, |id| self.place(id, segment).at);
                 self.norm(self.place(x, segment), norm, residual, self.place(out, segment), rows)?;
             }
-            Node::Linear { x, norm, ref parts, then } => {
+            Node::Linear { x, norm, ref parts, then, scratch } => {
                 // The kernels for few rows take columns by eight.
                 if segment.decode && self.place(x, segment).width.is_multiple_of(8) {
                     self.gemv(x, norm, parts, then, segment)?;
                 } else {
-                    self.gemm(x, norm, parts, then, segment)?;
+                    self.gemm(x, norm, parts, then, scratch, segment)?;
                 }
             }
             Node::Rotate { .. } => self.rotate(node, segment),

@@ -69,18 +69,30 @@ const CAPABILITY: i32 = 75;
 const ERROR_LOG: i32 = 5;
 const ERROR_LOG_BYTES: i32 = 6;
 
-/// Products of prompts of which a multiprocessor runs two blocks at once: those that need no room for minima, which would not fit
-/// the registers.
-const IN_PAIRS: [&str; 8] = [
-    "tensor_f16",
-    "tensor_bf16",
-    "tensor_q4_0",
-    "tensor_q5_0",
-    "tensor_q8_0",
-    "tensor_iq4_nl",
-    "tensor_q3_k",
-    "tensor_q6_k",
+/// How the names of kernels begin that are told how much threadgroup memory they have, and how much, as in `kernels/tensor.clcpp`: of
+/// halves, a multiprocessor runs two blocks at once.
+const WITH_MEMORY: [(&str, Limits); 3] = [
+    ("tensor_f16", Limits { memory: 64 << 10, blocks: 2 }),
+    ("tensor_bf16", Limits { memory: 96 << 10, blocks: 1 }),
+    ("tensor_", Limits { memory: 88 << 10, blocks: 1 }),
 ];
+
+/// The driver's number for how much threadgroup memory a kernel may be given.
+const MEMORY_ATTRIBUTE: i32 = 8;
+
+/// What a kernel is allowed.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Bytes of threadgroup memory besides what its source declares.
+    memory: u32,
+    /// Blocks that a multiprocessor runs at once, which bounds their registers.
+    blocks: u32,
+}
+
+fn limits(kernel: &str) -> Limits {
+    let named = WITH_MEMORY.iter().find(|(start, _)| kernel.starts_with(start));
+    named.map_or(Limits { memory: 0, blocks: 1 }, |(_, limits)| *limits)
+}
 
 /// Streams that do not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -350,14 +362,18 @@ impl Cuda {
         let mut threads = Vec::new();
         for name in &missing {
             let count = KERNELS.iter().find(|kernel| kernel.0 == *name).map(|kernel| kernel.1);
-            let blocks = if IN_PAIRS.contains(name) { 2 } else { 1 };
-            let kernel = count.and_then(|count| self.source.kernel(name, count, blocks));
+            let kernel = count.and_then(|count| self.source.kernel(name, count, limits(name).blocks));
             text += &kernel.ok_or_else(|| Error::Device(format!("there is no kernel \"{name}\"")))?;
             threads.extend(count);
         }
         let module = self.device.load(&text)?;
         for (name, threads) in missing.into_iter().zip(threads) {
-            kernels.insert(name, (self.device.function(module, name)?, threads));
+            let (kernel, memory) = (self.device.function(module, name)?, limits(name).memory);
+            if memory > 0 {
+                // SAFETY: the function is loaded.
+                unsafe { self.device.driver.function_attribute(kernel.0, MEMORY_ATTRIBUTE, memory as i32)? };
+            }
+            kernels.insert(name, (kernel, threads));
         }
         Ok(())
     }
@@ -386,7 +402,7 @@ impl Cuda {
                 threads,
                 1,
                 1,
-                0,
+                limits(command.kernel).memory,
                 stream,
                 arguments.as_mut_ptr(),
                 none,

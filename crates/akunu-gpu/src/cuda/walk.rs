@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::driver::Address;
 use super::ptx::{Ptx, inlined};
-use super::{Buffer, Device, Kernel};
+use super::{Buffer, Device, Kernel, MEMORY_ATTRIBUTE};
 use crate::host::{Bind, Command};
 
 include!(concat!(env!("OUT_DIR"), "/walk_kernels.rs"));
@@ -25,9 +25,6 @@ const THREADS: u32 = 512;
 
 /// Marks the number of a kernel whose threadgroups have all threads of a block, as `kernels/walk.clcpp` does.
 const WHOLE: u32 = 1 << 31;
-
-/// The driver's number for how much threadgroup memory a kernel may be given.
-const MEMORY_ATTRIBUTE: i32 = 8;
 
 /// One command, as `kernels/walk.clcpp` reads it.
 #[derive(Clone, Copy, Pod, Zeroable)]

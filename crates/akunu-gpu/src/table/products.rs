@@ -7,7 +7,7 @@ use super::{List, Segment, number};
 use crate::form::{Family, Form};
 use crate::host::Bind;
 use crate::lower::{Elements, Node, Norm, Then};
-use crate::params::{GemmParams, GemvParams, GemvPart, MixParams, NONE};
+use crate::params::{GemmParams, GemvParams, GemvPart, HalveParams, MixParams, NONE, TensorParams};
 
 /// Columns from which on rows of weights are wide: of all products, and of those of at least so many weights.
 const WIDE_COLUMNS: u32 = 2048;
@@ -18,11 +18,47 @@ const WIDE_ROWS: u32 = 4;
 
 /// Rows of W and of X that a threadgroup multiplies, as in `kernels/tensor.clcpp`.
 const TENSOR_W: u32 = 128;
-const TENSOR_X: u32 = 64;
+const TENSOR_X: u32 = 128;
 
 /// The same of `kernels/gemm.metal`.
 const TILE_W: u32 = 64;
 const TILE_X: u32 = 32;
+
+/// Where the rows of a prompt lie as tensor cores take them, as in `kernels/tensor.clcpp`.
+#[derive(Clone, Copy)]
+pub(crate) struct Halved {
+    rows: u32,
+    /// Groups of eight columns, to whole steps of a product.
+    chunks: u32,
+    /// All in floats: `[row][chunk]` of halves and of what they left, `[row][chunk / 2]` of sums, `[row]` of factors.
+    high: u32,
+    low: u32,
+    totals: u32,
+    factors: u32,
+}
+
+impl Halved {
+    /// Of so many rows, from a place in the arena on.
+    pub(crate) fn new(at: u32, rows: u32, width: u32) -> Halved {
+        let chunks = width.div_ceil(8).next_multiple_of(4);
+        let (low, totals) = (at + 4 * rows * chunks, at + 8 * rows * chunks);
+        Halved { rows, chunks, high: at, low, totals, factors: totals + rows * chunks / 2 }
+    }
+
+    /// Floats it takes.
+    pub(crate) fn floats(&self) -> usize {
+        (self.factors + self.rows - self.high) as usize
+    }
+}
+
+/// The kernel that makes rows ready for a product with weights of a form.
+fn halve(form: Form) -> &'static str {
+    match form {
+        Form::F16 => "halve_once",
+        Form::BF16 => "halve_brain",
+        _ => "halve_twice",
+    }
+}
 
 /// Takes up to three parts that are stored as the first is.
 fn take_alike(parts: &mut Vec<(Form, GemvPart)>) -> Option<(Form, Vec<GemvPart>)> {
@@ -139,6 +175,7 @@ impl List<'_> {
         norm: Option<(Norm, ValueId)>,
         parts: &[Part],
         then: Then,
+        scratch: u32,
         segment: Segment,
     ) -> Result<()> {
         let input = self.place(x, segment);
@@ -155,14 +192,29 @@ impl List<'_> {
         let mut described = described.collect::<Result<Vec<_>>>()?;
         while let Some((form, alike)) = take_alike(&mut described) {
             if self.table.chip.tensor && form != Form::F32 {
-                let mut params = GemvParams {
+                let Halved { chunks, high, low, totals, factors, .. } =
+                    Halved::new(scratch, segment.rows, input.width);
+                let params = HalveParams {
                     x: input.at,
                     x_stride: input.stride,
-                    batch: segment.rows,
                     cols: input.width,
+                    chunks,
+                    high,
+                    low,
+                    totals,
+                    factors,
+                };
+                self.push(halve(form), &[Bind::Arena], params, [segment.rows, 1, 1]);
+                let mut params = TensorParams {
+                    high,
+                    low,
+                    totals,
+                    factors,
+                    chunks,
+                    batch: segment.rows,
                     scale,
                     cap,
-                    ..GemvParams::default()
+                    ..TensorParams::default()
                 };
                 params.part[..alike.len()].copy_from_slice(&alike);
                 let blocks = alike.iter().map(|part| part.rows.div_ceil(TENSOR_W)).sum();

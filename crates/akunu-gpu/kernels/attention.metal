@@ -30,16 +30,28 @@ inline ulong tile(const Cache c, uint block, uint head) {
     return ulong((block * c.layers + c.layer) * c.kv_heads + head) * bytes;
 }
 
+// Eight dims of a key that are bytes.
+inline void key_bytes(const uint2 v, float scale, thread float* k) {
+    for (uint i = 0; i < 4; ++i) {
+        k[i] = scale * centred(((v.x >> (8 * i)) & 255) ^ 128, 128.0f);
+        k[i + 4] = scale * centred(((v.y >> (8 * i)) & 255) ^ 128, 128.0f);
+    }
+}
+
+// What eight dims of a query and a key add to a score.
+inline float dot_eight(threadgroup const float4* query, thread const float* k, float score) {
+    const float4 q0 = query[0], q1 = query[1];
+    score = fma(q0.x, k[0], fma(q0.y, k[1], fma(q0.z, k[2], fma(q0.w, k[3], score))));
+    return fma(q1.x, k[4], fma(q1.y, k[5], fma(q1.z, k[6], fma(q1.w, k[7], score))));
+}
+
 // Eight dims of a key.
 template <bool QUANTISED>
 inline void load_key(device const uchar* tile, const Cache c, uint eight, uint at, thread float* k) {
     if (QUANTISED) {
         const uint2 v = ((device const uint2*)tile)[eight * BLOCK + at];
         const float scale = float(((device const half*)(tile + 2 * BLOCK * c.padded))[eight / 4 * BLOCK + at]);
-        for (uint i = 0; i < 4; ++i) {
-            k[i] = scale * centred(((v.x >> (8 * i)) & 255) ^ 128, 128.0f);
-            k[i + 4] = scale * centred(((v.y >> (8 * i)) & 255) ^ 128, 128.0f);
-        }
+        key_bytes(v, scale, k);
     } else {
         const uint4 v = ((device const uint4*)tile)[eight * BLOCK + at];
         halves(v.x, k), halves(v.y, k + 2), halves(v.z, k + 4), halves(v.w, k + 6);
@@ -276,47 +288,22 @@ inline void merge_parts(device float* arena, const AttendParams p, uint row, uin
     }
 }
 
-// One threadgroup for up to four heads of a row: for one part of its positions, or for all of them one after the other.
-// Every thread scores one position; then every SIMD group sums values of a quarter of them, every lane 2 PAIRS dims.
-template <int PAIRS, bool ALL, bool QUANTISED>
-inline void attend(device float* arena, device uchar* kv, device const Row* rows, device const uint* tables,
-                   device const float* angles, const AttendParams p, threadgroup float* queries, threadgroup float* weights,
-                   threadgroup float* best, threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
+// One threadgroup for up to four heads of a row of a prompt, over all its positions one part after the other. Every thread scores one
+// position; then every SIMD group sums values of a quarter of them, every lane 2 PAIRS dims.
+template <int PAIRS, bool QUANTISED>
+inline void attend_all(device float* arena, device const uchar* kv, device const Row* rows, device const uint* tables,
+                       const AttendParams p, threadgroup float* queries, threadgroup float* weights, threadgroup float* best,
+                       threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
     const Row row = rows[p.first + group.y];
     const uint end = row.y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
-    const uint first_part = begin / PART + (ALL ? 0 : group.z), last_part = ALL ? (end - 1) / PART : first_part;
-    if (first_part * PART >= end) return;
-
     const uint dim = p.cache.head_dim, padded = p.cache.padded, sharing = p.heads / p.cache.kv_heads;
     const uint chunks = (sharing + TOGETHER - 1) / TOGETHER;
     const uint kv_head = group.x / chunks, first_head = kv_head * sharing + group.x % chunks * TOGETHER;
     const uint count = min(TOGETHER, (kv_head + 1) * sharing - first_head);
     device const uint* table = tables + row.x * p.cache.table_stride + p.cache.table;
-    const bool raw = !ALL && !QUANTISED && p.k != NONE;
-    if (raw) {
-        // Heads of q, then the key and the value, which all threadgroups of a key head that need them store alike.
-        const uint halves = dim / 2, stored = first_part == (end - 1) / PART ? 2 : 0;
-        device uchar* to = kv + tile(p.cache, table[(end - 1) / BLOCK], kv_head);
-        for (uint i = thread_index; i < (TOGETHER + stored) * halves; i += 128) {
-            const uint r = i / halves, pair = i % halves;
-            const uint2 both = pair_of(pair, p.pairs, p.split);
-            device const float* x = arena + p.q + group.y * p.stride + (first_head + min(r, count - 1)) * dim;
-            if (r >= TOGETHER) x = arena + (r == TOGETHER ? p.k : p.v) + group.y * p.k_stride + kv_head * dim;
-            float2 y = float2(x[both.x], x[both.y]);
-            if (p.angles != NONE && pair < p.pairs && r <= TOGETHER)
-                y = turned(y, angles + p.angles + 2 * (row.y * p.pairs + pair));
-            if (r == TOGETHER) store_key(to, (end - 1) % BLOCK, both, y);
-            else if (r > TOGETHER) store_value(to, padded, (end - 1) % BLOCK, both, y);
-            else queries[r * padded + both.x] = y.x, queries[r * padded + both.y] = y.y;
-        }
-        for (uint i = thread_index; i < TOGETHER * (padded - dim); i += 128)
-            queries[i / (padded - dim) * padded + dim + i % (padded - dim)] = 0.0f;
-        threadgroup_barrier(mem_flags::mem_device);
-    } else {
-        for (uint i = thread_index; i < TOGETHER * padded; i += 128) {
-            const uint r = i / padded, d = i % padded;
-            queries[i] = r < count && d < dim ? arena[p.q + group.y * p.stride + (first_head + r) * dim + d] : 0.0f;
-        }
+    for (uint i = thread_index; i < TOGETHER * padded; i += 128) {
+        const uint r = i / padded, d = i % padded;
+        queries[i] = r < count && d < dim ? arena[p.q + group.y * p.stride + (first_head + r) * dim + d] : 0.0f;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -328,7 +315,7 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
 #pragma unroll
         for (int j = 0; j < PAIRS; ++j) sum[r][j] = float2(0.0f, 0.0f);
     }
-    for (uint part = first_part; part <= last_part; ++part) {
+    for (uint part = begin / PART; part <= (end - 1) / PART; ++part) {
         const uint position = part * PART + thread_index;
         const bool seen = position >= begin && position < end;
         float score[TOGETHER];
@@ -341,12 +328,8 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
                 float k[8];
                 load_key<QUANTISED>(keys, p.cache, d, position % BLOCK, k);
 #pragma unroll
-                for (uint r = 0; r < TOGETHER; ++r) {
-                    threadgroup const float4* query = (threadgroup const float4*)queries + r * (padded / 4) + 2 * d;
-                    const float4 q0 = query[0], q1 = query[1];
-                    score[r] = fma(q0.x, k[0], fma(q0.y, k[1], fma(q0.z, k[2], fma(q0.w, k[3], score[r]))));
-                    score[r] = fma(q1.x, k[4], fma(q1.y, k[5], fma(q1.z, k[6], fma(q1.w, k[7], score[r]))));
-                }
+                for (uint r = 0; r < TOGETHER; ++r)
+                    score[r] = dot_eight((threadgroup const float4*)queries + r * (padded / 4) + 2 * d, k, score[r]);
             }
         }
 #pragma unroll
@@ -368,19 +351,11 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
 #pragma unroll
             for (int j = 0; j < PAIRS; ++j) sum[r][j] *= shrink;
         }
-        // Every fourth position, so that short rows have work for all; of long rows, 32 that lie in one block.
-        if (ALL) simdgroup_barrier(mem_flags::mem_threadgroup);
-        else threadgroup_barrier(mem_flags::mem_threadgroup);
-        const uint part_begin = max(begin, part * PART), last_block = (end - 1) / BLOCK;
-        const uint from = ALL ? max(begin, part * PART + 32 * sg) : part_begin + (sg - part_begin) % 4;
-        const uint to = min(end, part * PART + (ALL ? 32 * sg + 32 : PART));
-        const uint first_block = min((ALL ? from : part_begin) / BLOCK, last_block);
-        const uint second_block = ALL ? first_block : min(part * (PART / BLOCK) + 1, last_block);
-        device const uchar* values_a = kv + tile(p.cache, table[first_block], kv_head);
-        device const uchar* values_b = kv + tile(p.cache, table[second_block], kv_head);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        const uint from = max(begin, part * PART + 32 * sg), to = min(end, part * PART + 32 * sg + 32);
+        device const uchar* values = kv + tile(p.cache, table[min(from, end - 1) / BLOCK], kv_head);
 #pragma unroll 8
-        for (uint at = from; at < to; at += ALL ? 1 : 4) {
-            device const uchar* values = !ALL && at / BLOCK == second_block ? values_b : values_a;
+        for (uint at = from; at < to; ++at) {
             const float4 weight = ((threadgroup const float4*)weights)[at % PART];
             const float of_head[TOGETHER] = {weight.x, weight.y, weight.z, weight.w};
 #pragma unroll
@@ -397,9 +372,6 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
         // Nobody overwrites what others still read.
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-
-    const uint parts = (end - 1) / PART - begin / PART + 1;
-    const bool is_whole = ALL || parts == 1;
 #pragma unroll
     for (uint r = 0; r < TOGETHER; ++r) {
         if (lane == 0) best[sg * TOGETHER + r] = total[r];
@@ -416,33 +388,15 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
     for (uint r = 0; r < TOGETHER; ++r) {
         if (r >= count) break;
         const float weight = (best[r] + best[TOGETHER + r]) + (best[2 * TOGETHER + r] + best[3 * TOGETHER + r]);
-        const uint head = first_head + r;
-        device float* out = arena + p.out + group.y * p.stride + head * dim;
-        if (!is_whole) {
-            out = arena + p.partial + ((group.y * p.heads + head) * p.parts + group.z) * (dim + 2);
-            if (thread_index == 0) out[dim] = largest[r], out[dim + 1] = weight;
-        }
+        device float* out = arena + p.out + group.y * p.stride + (first_head + r) * dim;
         for (uint d = thread_index; d < dim; d += 128) {
             const uint step = TOGETHER * padded, at = r * padded + d;
-            const float y = (sums[at] + sums[step + at]) + (sums[2 * step + at] + sums[3 * step + at]);
-            out[d] = is_whole ? y / weight : y;
+            out[d] = ((sums[at] + sums[step + at]) + (sums[2 * step + at] + sums[3 * step + at])) / weight;
         }
     }
-    if (is_whole || p.arrivals == NONE) return;
-    // Whoever is last adds the parts.
-    threadgroup_barrier(mem_flags::mem_device);
-    if (thread_index == 0) {
-        device uint* arrivals = (device uint*)(arena + p.arrivals) + group.y * p.cache.kv_heads * chunks + group.x;
-        const bool is_last = arrive(arrivals) == parts - 1;
-        if (is_last) *arrivals = 0;
-        best[0] = is_last ? 1.0f : 0.0f;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (best[0] == 0.0f) return;
-    for (uint r = 0; r < count; ++r) merge_parts(arena, p, group.y, first_head + r, parts, thread_index, 128);
 }
 
-#define ATTEND_KERNEL(name, DIM, ALL, QUANTISED) \
+#define ATTEND_ALL_KERNEL(name, DIM, QUANTISED) \
     [[max_total_threads_per_threadgroup(128)]] kernel void name##_##DIM( \
         device float* arena [[buffer(0)]], device uchar* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
         device const uint* tables [[buffer(3)]], device const float* angles [[buffer(4)]], \
@@ -453,15 +407,262 @@ inline void attend(device float* arena, device uchar* kv, device const Row* rows
         threadgroup float4 weights[128]; \
         threadgroup float best[4 * 4]; \
         threadgroup float sums[4 * 4 * DIM]; \
-        attend<DIM / 64, ALL, QUANTISED>(arena, kv, rows, tables, angles, p, (threadgroup float*)queries, \
-                                         (threadgroup float*)weights, best, sums, group, thread_index, lane, sg); \
+        attend_all<DIM / 64, QUANTISED>(arena, kv, rows, tables, p, (threadgroup float*)queries, (threadgroup float*)weights, \
+                                        best, sums, group, thread_index, lane, sg); \
     }
-#define ATTEND_KERNELS(DIM) \
-    ATTEND_KERNEL(attend_part, DIM, false, false) ATTEND_KERNEL(attend_all, DIM, true, false) \
-    ATTEND_KERNEL(attend_part_q8, DIM, false, true) ATTEND_KERNEL(attend_all_q8, DIM, true, true)
-ATTEND_KERNELS(64)
-ATTEND_KERNELS(128)
-ATTEND_KERNELS(256)
+
+// Eight dims of a key, and two of a value, as they lie: fetched before they are needed. Those that are not there are zeros.
+template <bool QUANTISED> struct KeyLoad;
+template <> struct KeyLoad<false> {
+    uint4 v;
+    inline void fetch(device const uchar* tile, const Cache, uint eight, uint at, bool is_there) {
+        v = uint4(0u);
+        if (is_there) v = ((device const uint4*)tile)[eight * BLOCK + at];
+    }
+    inline void expand(thread float* k) const { halves(v.x, k), halves(v.y, k + 2), halves(v.z, k + 4), halves(v.w, k + 6); }
+};
+template <> struct KeyLoad<true> {
+    uint2 v;
+    float scale;
+    inline void fetch(device const uchar* tile, const Cache c, uint eight, uint at, bool is_there) {
+        v = uint2(0u), scale = 0.0f;
+        if (!is_there) return;
+        v = ((device const uint2*)tile)[eight * BLOCK + at];
+        scale = float(((device const half*)(tile + 2 * BLOCK * c.padded))[eight / 4 * BLOCK + at]);
+    }
+    inline void expand(thread float* k) const { key_bytes(v, scale, k); }
+};
+
+template <bool QUANTISED> struct ValueLoad;
+template <> struct ValueLoad<false> {
+    uint v;
+    inline void fetch(device const uchar* tile, const Cache c, uint at, uint pair, bool is_there) {
+        v = 0;
+        if (is_there) v = ((device const uint*)(tile + 2 * (BLOCK + at) * c.padded))[pair];
+    }
+    inline float2 expand() const { return float2(as_type<half2>(v)); }
+};
+template <> struct ValueLoad<true> {
+    float2 v;
+    inline void fetch(device const uchar* tile, const Cache c, uint at, uint pair, bool is_there) {
+        v = float2(0.0f, 0.0f);
+        if (is_there) v = load_value<true>(tile, c, at, pair);
+    }
+    inline float2 expand() const { return v; }
+};
+
+// The SIMD groups of a threadgroup that attends to a part, and positions that each of them takes.
+constant uint PART_GROUPS = 16;
+constant uint PART_EACH = PART / PART_GROUPS;
+
+// One threadgroup for up to four heads of a decoded row and one part of its positions. Every SIMD group scores eight positions, four
+// lanes each, and sums their values, every lane 2 PAIRS dims; all it needs is fetched at once. The groups meet in the end. SLOTS of
+// them have room for their sums at a time.
+template <int DIM, int SLOTS, bool QUANTISED>
+inline void attend_part(device float* arena, device uchar* kv, device const Row* rows, device const uint* tables,
+                        device const float* angles, const AttendParams p, threadgroup float* queries, threadgroup float* own,
+                        threadgroup float* weights, threadgroup float* best, threadgroup float* totals, threadgroup float* sums,
+                        uint3 group, uint thread_index, uint lane, uint sg) {
+    constexpr uint pairs = DIM / 64, eights = DIM / 32;
+    const Row row = rows[p.first + group.y];
+    const uint end = row.y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
+    const uint part = begin / PART + group.z, last_part = (end - 1) / PART;
+    if (part > last_part) return;
+
+    const uint dim = p.cache.head_dim, padded = p.cache.padded, sharing = p.heads / p.cache.kv_heads;
+    const uint chunks = (sharing + TOGETHER - 1) / TOGETHER;
+    const uint kv_head = chunks == 1 ? group.x : group.x / chunks;
+    const uint first_head = kv_head * sharing + (group.x - kv_head * chunks) * TOGETHER;
+    const uint count = min(TOGETHER, (kv_head + 1) * sharing - first_head);
+    device const uint* table = tables + row.x * p.cache.table_stride + p.cache.table;
+    const bool raw = !QUANTISED && p.k != NONE;
+
+    // What lies in the cache. A row's own key and value may not lie there yet.
+    const uint first = part * PART + PART_EACH * sg, position = first + lane / 4, stored = raw ? end - 1 : end;
+    const bool seen = position >= begin && position < end;
+    device uchar* tile_of = kv + tile(p.cache, table[min(first, end - 1) / BLOCK], kv_head);
+    KeyLoad<QUANTISED> keys[eights];
+#pragma unroll
+    for (uint i = 0; i < eights; ++i)
+        keys[i].fetch(tile_of, p.cache, 4 * i + lane % 4, position % BLOCK,
+                      position >= begin && position < stored && 4 * i + lane % 4 < padded / 8);
+    ValueLoad<QUANTISED> values[PART_EACH][pairs];
+#pragma unroll
+    for (uint i = 0; i < PART_EACH; ++i) {
+        // Lanes beyond the last pair take it again, and store nothing.
+#pragma unroll
+        for (uint j = 0; j < pairs; ++j)
+            values[i][j].fetch(tile_of, p.cache, (first + i) % BLOCK, min(lane + 32 * j, padded / 2 - 1),
+                               first + i >= begin && first + i < stored);
+    }
+    if (raw) {
+        // Heads of q, then the key and the value, which all threadgroups of a key head that need them store alike.
+        const uint halves = dim / 2, rows_of = part == last_part ? TOGETHER + 2 : TOGETHER;
+        device uchar* to = kv + tile(p.cache, table[(end - 1) / BLOCK], kv_head);
+        for (uint i = thread_index; i < rows_of * halves; i += 32 * PART_GROUPS) {
+            const uint r = i / halves, pair = i - r * halves;
+            const uint2 both = pair_of(pair, p.pairs, p.split);
+            device const float* x = arena + p.q + group.y * p.stride + (first_head + min(r, count - 1)) * dim;
+            if (r >= TOGETHER) x = arena + (r == TOGETHER ? p.k : p.v) + group.y * p.k_stride + kv_head * dim;
+            float2 y = float2(x[both.x], x[both.y]);
+            if (p.angles != NONE && pair < p.pairs && r <= TOGETHER)
+                y = turned(y, angles + p.angles + 2 * (row.y * p.pairs + pair));
+            if (r < TOGETHER) {
+                queries[r * padded + both.x] = y.x, queries[r * padded + both.y] = y.y;
+                continue;
+            }
+            // As they will be read from the cache.
+            own[(r - TOGETHER) * DIM + both.x] = float(half(y.x)), own[(r - TOGETHER) * DIM + both.y] = float(half(y.y));
+            if (r == TOGETHER) store_key(to, (end - 1) % BLOCK, both, y);
+            else store_value(to, padded, (end - 1) % BLOCK, both, y);
+        }
+        for (uint i = thread_index; i < TOGETHER * (padded - dim); i += 32 * PART_GROUPS)
+            queries[i / (padded - dim) * padded + dim + i % (padded - dim)] = 0.0f;
+        for (uint i = thread_index; i < 2 * (padded - dim); i += 32 * PART_GROUPS)
+            own[i / (padded - dim) * DIM + dim + i % (padded - dim)] = 0.0f;
+    } else {
+        for (uint i = thread_index; i < TOGETHER * padded; i += 32 * PART_GROUPS) {
+            const uint r = i / padded, d = i % padded;
+            queries[i] = r < count && d < dim ? arena[p.q + group.y * p.stride + (first_head + r) * dim + d] : 0.0f;
+        }
+    }
+    whole_barrier();
+
+    float score[TOGETHER], largest[TOGETHER], total[TOGETHER];
+#pragma unroll
+    for (uint r = 0; r < TOGETHER; ++r) score[r] = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < eights; ++i) {
+        const uint eight = min(4 * i + lane % 4, padded / 8 - 1);
+        float k[8];
+        keys[i].expand(k);
+        if (raw && position + 1 == end && 4 * i + lane % 4 < padded / 8) {
+#pragma unroll
+            for (uint d = 0; d < 8; ++d) k[d] = own[8 * eight + d];
+        }
+#pragma unroll
+        for (uint r = 0; r < TOGETHER; ++r)
+            score[r] = dot_eight((threadgroup const float4*)queries + r * (padded / 4) + 2 * eight, k, score[r]);
+    }
+#pragma unroll
+    for (uint r = 0; r < TOGETHER; ++r) {
+        score[r] += simd_shuffle_xor(score[r], 1);
+        score[r] += simd_shuffle_xor(score[r], 2);
+        score[r] = seen ? soft_cap(p.scale * score[r], p.cap) : negative_infinity();
+        // A SIMD group that sees nothing has no largest score, and no weights.
+        largest[r] = simd_max(score[r]);
+        const float weight = seen ? exp(score[r] - largest[r]) : 0.0f;
+        // Four lanes have the same.
+        total[r] = 0.25f * simd_sum(weight);
+        if (lane % 4 == 0) weights[TOGETHER * (PART_EACH * sg + lane / 4) + r] = weight;
+        if (lane == 0) best[sg * TOGETHER + r] = largest[r], totals[sg * TOGETHER + r] = total[r];
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    float2 sum[TOGETHER][pairs];
+#pragma unroll
+    for (uint r = 0; r < TOGETHER; ++r) {
+#pragma unroll
+        for (uint j = 0; j < pairs; ++j) sum[r][j] = float2(0.0f, 0.0f);
+    }
+#pragma unroll
+    for (uint i = 0; i < PART_EACH; ++i) {
+        const float4 weight = ((threadgroup const float4*)weights)[PART_EACH * sg + i];
+        const float of_head[TOGETHER] = {weight.x, weight.y, weight.z, weight.w};
+#pragma unroll
+        for (uint j = 0; j < pairs; ++j) {
+            float2 v = values[i][j].expand();
+            if (raw && first + i + 1 == end) {
+                threadgroup const float* mine = own + DIM + 2 * min(lane + 32 * j, padded / 2 - 1);
+                v = float2(mine[0], mine[1]);
+            }
+#pragma unroll
+            for (uint r = 0; r < TOGETHER; ++r)
+                sum[r][j].x = fma(of_head[r], v.x, sum[r][j].x), sum[r][j].y = fma(of_head[r], v.y, sum[r][j].y);
+        }
+    }
+    whole_barrier();
+
+    // The largest score of all, and every group's sums as if it had been theirs.
+    float whole[TOGETHER];
+#pragma unroll
+    for (uint r = 0; r < TOGETHER; ++r) {
+        const float of_group = best[lane % PART_GROUPS * TOGETHER + r], m = simd_max(of_group);
+        // Each group's total is there twice.
+        whole[r] = 0.5f * simd_sum(exp(of_group - m) * totals[lane % PART_GROUPS * TOGETHER + r]);
+        const float shrink = exp(largest[r] - m);
+        largest[r] = m;
+#pragma unroll
+        for (uint j = 0; j < pairs; ++j) sum[r][j] *= shrink;
+    }
+    for (uint turn = 0; turn < PART_GROUPS / SLOTS; ++turn) {
+        if (sg / SLOTS == turn) {
+            threadgroup float2* to = (threadgroup float2*)sums + sg % SLOTS * TOGETHER * (DIM / 2) + lane;
+#pragma unroll
+            for (uint r = 0; r < TOGETHER; ++r) {
+#pragma unroll
+                for (uint j = 0; j < pairs; ++j) {
+                    threadgroup float2* place = to + r * (DIM / 2) + 32 * j;
+                    *place = turn == 0 ? sum[r][j] : *place + sum[r][j];
+                }
+            }
+        }
+        whole_barrier();
+    }
+    const uint parts = last_part - begin / PART + 1;
+    for (uint i = thread_index; i < TOGETHER * DIM; i += 32 * PART_GROUPS) {
+        const uint r = i / DIM, d = i % DIM, head = first_head + r;
+        if (r >= count || d >= dim) continue;
+        float y = 0.0f;
+#pragma unroll
+        for (uint s = 0; s < SLOTS; ++s) y += sums[s * TOGETHER * DIM + i];
+        const float weight = r == 0 ? whole[0] : r == 1 ? whole[1] : r == 2 ? whole[2] : whole[3];
+        const float m = r == 0 ? largest[0] : r == 1 ? largest[1] : r == 2 ? largest[2] : largest[3];
+        if (parts == 1) {
+            arena[p.out + group.y * p.stride + head * dim + d] = y / weight;
+            continue;
+        }
+        device float* out = arena + p.partial + ((group.y * p.heads + head) * p.parts + group.z) * (dim + 2);
+        out[d] = y;
+        if (d == 0) out[dim] = m, out[dim + 1] = weight;
+    }
+    if (parts == 1 || p.arrivals == NONE) return;
+    // Whoever is last adds the parts.
+    whole_barrier();
+    if (thread_index == 0) {
+        device uint* arrivals = (device uint*)(arena + p.arrivals) + group.y * p.cache.kv_heads * chunks + group.x;
+        const bool is_last = arrive(arrivals) == parts - 1;
+        if (is_last) *arrivals = 0;
+        best[0] = is_last ? 1.0f : 0.0f;
+    }
+    whole_barrier();
+    const uint r = thread_index / 128;
+    if (best[0] != 0.0f && r < count) merge_parts(arena, p, group.y, first_head + r, parts, thread_index % 128, 128);
+}
+
+#define ATTEND_PART_KERNEL(name, DIM, SLOTS, QUANTISED) \
+    [[max_total_threads_per_threadgroup(512)]] kernel void name##_##DIM( \
+        device float* arena [[buffer(0)]], device uchar* kv [[buffer(1)]], device const Row* rows [[buffer(2)]], \
+        device const uint* tables [[buffer(3)]], device const float* angles [[buffer(4)]], \
+        constant AttendParams& p [[buffer(5)]], \
+        uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
+        uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
+        threadgroup float4 queries[DIM]; \
+        threadgroup float own[2 * DIM]; \
+        threadgroup float4 weights[128]; \
+        threadgroup float best[16 * 4]; \
+        threadgroup float totals[16 * 4]; \
+        threadgroup float2 sums[SLOTS * 2 * DIM]; \
+        attend_part<DIM, SLOTS, QUANTISED>(arena, kv, rows, tables, angles, p, (threadgroup float*)queries, own, \
+                                           (threadgroup float*)weights, best, totals, (threadgroup float*)sums, group, \
+                                           thread_index, lane, sg); \
+    }
+#define ATTEND_KERNELS(DIM, SLOTS) \
+    ATTEND_PART_KERNEL(attend_part, DIM, SLOTS, false) ATTEND_ALL_KERNEL(attend_all, DIM, false) \
+    ATTEND_PART_KERNEL(attend_part_q8, DIM, SLOTS, true) ATTEND_ALL_KERNEL(attend_all_q8, DIM, true)
+ATTEND_KERNELS(64, 8)
+ATTEND_KERNELS(128, 8)
+// Half the room: 32 KiB is all that some devices have.
+ATTEND_KERNELS(256, 4)
 
 // Adds the parts of a row that has several: one threadgroup for each head.
 [[max_total_threads_per_threadgroup(64)]]

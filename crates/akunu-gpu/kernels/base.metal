@@ -58,10 +58,20 @@ inline float activate(float x, uint kind) {
 #define PARAMS(T) constant T&
 #endif
 
+// The nearest integer to a number of up to 22 bits, ties to even: through the mantissa of 1.5 x 2^23.
+inline int nearest(float x) {
+    return as_type<int>(x + 12582912.0f) - 0x4B400000;
+}
+
 #ifndef SHIM_NVIDIA
 // What is read once, and before it is needed.
 template <typename T> inline T once(device const T* from) {
     return *from;
+}
+// The upper and the lower bytes of four numbers of 16 bits.
+inline void part_bytes(int a, int b, int c, int d, thread uint* upper, thread uint* lower) {
+    *upper = uint((a >> 8) & 255) | (uint((b >> 8) & 255) << 8) | (uint((c >> 8) & 255) << 16) | (uint((d >> 8) & 255) << 24);
+    *lower = uint(a & 255) | (uint(b & 255) << 8) | (uint(c & 255) << 16) | (uint(d & 255) << 24);
 }
 // c plus the products of four bytes: those of a count from 0, those of b from -128 or from 0.
 inline int dot_signed(uint a, uint b, int c) {

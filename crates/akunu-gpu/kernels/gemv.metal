@@ -32,6 +32,9 @@ struct GemvParams {
     uint sharing;    // consecutive routes that have one row of x
     uint blocks;     // wide: blocks of rows of all parts
     uint groups;     // wide: threadgroups that share them
+    uint rounds;     // wide: blocks that every SIMD group has at least
+    uint rest;       // wide: SIMD groups that have one more
+    uint pad[2];
     GemvPart part[3];
 };
 

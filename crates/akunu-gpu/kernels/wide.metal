@@ -70,7 +70,7 @@ template <typename Form> struct IntegerInput {
     enum { SPAN = int(Form::SPAN) < int(UNIT) ? int(Form::SPAN) : int(UNIT), SPANS = UNIT / SPAN };
     enum { WORDS = UNIT / 4, VECTORS = WORDS / 2 * PITCH, FACTORS = UNITS * (1 + SPANS) };
     enum { BYTES = sizeof(typename Form::Wide) + SPANS * sizeof(typename Form::Scale) };
-    enum { AHEAD = int(BYTES) > 20 ? 2 : EIGHTS == 2 ? 4 : 3 };
+    enum { AHEAD = int(BYTES) > 20 ? 2 : 3 };
     uint high[WORDS], low[WORDS];
     float factor, total[SPANS];
 
@@ -91,7 +91,7 @@ template <typename Form> struct IntegerInput {
         float sum = 0.0f;
 #pragma unroll
         for (uint i = 0; i < 8; ++i) {
-            q[i] = broken == 0.0f ? int(rint(v[i] * inverse)) : 0;
+            q[i] = broken == 0.0f ? nearest(v[i] * inverse) : 0;
             whole += q[i], sum += v[i];
         }
         // Codes around a middle need the sum of integers, minima that of numbers.
@@ -123,12 +123,8 @@ template <typename Form> struct IntegerInput {
 #pragma unroll
         for (uint k = 0; k < 2; ++k) {
             const uint first = Form::BITS == 8 ? 4 * k : k;
-            uint upper = 0, lower = 0;
-#pragma unroll
-            for (uint b = 0; b < 4; ++b) {
-                const int value = q[first + b * step];
-                upper |= uint((value >> 8) & 255) << (8 * b), lower |= uint(value & 255) << (8 * b);
-            }
+            uint upper, lower;
+            part_bytes(q[first], q[first + step], q[first + 2 * step], q[first + 3 * step], &upper, &lower);
             to[k] = upper, to[k + below] = lower;
         }
     }
@@ -282,8 +278,7 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
     constexpr uint ahead = Input::AHEAD, segment = WIDE_SEGMENT / (32 * Input::UNIT);
     const uint row_units = p.cols / Input::UNIT, stride = p.groups * WIDE_GROUPS, first_block = sg * p.groups + group.x;
     // Blocks of this SIMD group, and of the first one, which has most.
-    const uint rounds = first_block < p.blocks ? (p.blocks - 1 - first_block) / stride + 1 : 0;
-    const uint most = (p.blocks - 1 - group.x) / stride + 1;
+    const uint rounds = p.rounds + (first_block < p.rest ? 1 : 0), most = p.rounds + (group.x < p.rest ? 1 : 0);
     const uint together = row_units <= Input::UNITS ? most : WIDE_ROUNDS;
     device const float* x = arena + p.x + group.y * p.x_stride;
     float square = 0.0f, factor = 1.0f;
@@ -333,11 +328,11 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                 for (uint d = 0; d < ahead; ++d) {
                     if (i + d >= count) break;
                     const uint unit = lane + 32 * step;
-                    Input input;
-                    input.load(staged, factors, min(unit, units - 1), unit < units);
+                    Input columns;
+                    columns.load(staged, factors, min(unit, units - 1), unit < units);
 #pragma unroll
                     for (uint r = 0; r < WIDE_ROWS; ++r)
-                        sum[r] = settled(input.dot(loads[d].codes[r], loads[d].scale[r], sum[r]));
+                        sum[r] = settled(columns.dot(loads[d].codes[r], loads[d].scale[r], sum[r]));
                     if (i + d + ahead < count) {
                         cursor.template fetch<Form, Input>(w, tile + min(lane + 32 * cursor.step, units - 1), &loads[d]);
                         if (++cursor.step == steps && i + d + ahead + 1 < count)

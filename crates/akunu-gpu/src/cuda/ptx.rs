@@ -89,6 +89,10 @@ pub(super) fn inlined(kernel: &str, called: &[(&str, u32, &str)]) -> Option<Stri
              setp.ge.u32 %walk_p, %walk_t, {threads};\n@%walk_p bra WALK_END;\n{{\n"
         );
         for line in body.lines() {
+            if let Some(cleared) = cleared(line) {
+                text += &cleared;
+                continue;
+            }
             match parameter(line) {
                 _ if line.trim() == "ret;" => writeln!(text, "bra WALK_END;"),
                 Some((register, at @ 0..3)) => writeln!(text, "mov.b64 {register}, %walk_a{at};"),
@@ -100,6 +104,24 @@ pub(super) fn inlined(kernel: &str, called: &[(&str, u32, &str)]) -> Option<Stri
         let _ = write!(text, "}}\nbra WALK_END;\nWALK_NEXT_{i}:\n");
     }
     Some(text + "WALK_END:\n}\n" + after)
+}
+
+/// A declaration of registers, with statements that clear them. What a function leaves undefined on some path would else be taken for what
+/// the call before left, and be kept all the while.
+fn cleared(line: &str) -> Option<String> {
+    let (kind, registers) = line.trim().strip_prefix(".reg .")?.split_once(char::is_whitespace)?;
+    let (name, count) = registers.trim().strip_suffix(">;")?.split_once('<')?;
+    let zero = match kind {
+        "f32" => "0f00000000",
+        "f64" => "0d0000000000000000",
+        _ => "0",
+    };
+    let mut text = format!("{line}\n");
+    for i in 1..count.parse::<u32>().ok()? {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "mov.{kind} {name}{i}, {zero};");
+    }
+    Some(text)
 }
 
 /// The register that a line loads a parameter to, and the parameter's place.
@@ -161,10 +183,10 @@ mod tests {
             \tst.param.b32 \t[param4+0], %r4;\n\tst.param.b32 \t[param5+0], %r5;\n\tst.param.b32 \t[param6+0], %r6;\n\
             \tcall.uni walk_call, (param0);\n\t} // callseq 0\n\tbar.sync 0;\n";
         let function = ".visible .func walk_f(\n)\n{\n\tld.param.u64 \t%rd9, [walk_f_param_1];\n\
-            \tld.param.u32 \t%r9, [walk_f_param_4];\n\tret;\n  // -- End function\n}\n";
+            \t.reg .f32 \t%f<2>;\n\tld.param.u32 \t%r9, [walk_f_param_4];\n\tret;\n  // -- End function\n}\n";
         let text = inlined(kernel, &[("f", 64, function)]).unwrap_or_default();
         assert!(text.starts_with("mov.u32 %r1, 0;\n\t{\n.reg .pred %walk_p;\n"), "{text}");
-        let body = "setp.ge.u32 %walk_p, %walk_t, 64;\n@%walk_p bra WALK_END;\n{\nmov.b64 %rd9, %walk_a1;\nmov.b32 %r9, %walk_g1;\nbra WALK_END;\n  // \n}\n";
+        let body = "setp.ge.u32 %walk_p, %walk_t, 64;\n@%walk_p bra WALK_END;\n{\nmov.b64 %rd9, %walk_a1;\n\t.reg .f32 \t%f<2>;\nmov.f32 %f1, 0f00000000;\nmov.b32 %r9, %walk_g1;\nbra WALK_END;\n  // \n}\n";
         assert!(text.contains(body), "{text}");
         assert!(text.ends_with("WALK_END:\n}\n\tbar.sync 0;\n"), "{text}");
     }

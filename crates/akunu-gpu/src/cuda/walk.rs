@@ -33,7 +33,7 @@ struct Step {
     number: u32,
     groups: [u32; 3],
     buffers: [Address; 6],
-    params: [u8; 256],
+    params: [[u8; 16]; 17],
 }
 
 /// The kernels that a walking kernel calls, each with its threads; a step's number is a place here.
@@ -108,12 +108,12 @@ impl Walker {
                 number: number as u32 | whole,
                 groups: command.groups,
                 buffers: [0; 6],
-                params: [0; 256],
+                params: [[0; 16]; 17],
             };
             for (address, bind) in step.buffers.iter_mut().zip(&command.buffers) {
                 *address = buffer(*bind).address;
             }
-            step.params[..command.params.len()].copy_from_slice(&command.params);
+            step.params.as_flattened_mut()[..command.params.len()].copy_from_slice(&command.params);
             Ok(step)
         };
         let steps = commands.iter().map(step).collect::<Result<Vec<Step>>>()?;

@@ -13,6 +13,8 @@ use crate::params::{GemmParams, GemvParams, GemvPart, HalveParams, MixParams, NO
 const WIDE_COLUMNS: u32 = 2048;
 const WIDE_COLUMNS_OF_MANY: u32 = 1024;
 const MANY_WEIGHTS: u64 = 1 << 20;
+/// SIMD groups of a threadgroup of wide ones.
+const WIDE_GROUPS: u32 = 16;
 /// Rows of a block of wide ones.
 const WIDE_ROWS: u32 = 4;
 
@@ -159,6 +161,8 @@ impl List<'_> {
             parts.iter().map(|part| part.rows.div_ceil(rows)).sum()
         };
         params.groups = self.table.chip.wide.min(params.blocks);
+        let sharing = (params.groups * WIDE_GROUPS).max(1);
+        (params.rounds, params.rest) = (params.blocks / sharing, params.blocks % sharing);
         let groups = match family {
             Family::Wide => [params.groups, params.batch, 1],
             Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],

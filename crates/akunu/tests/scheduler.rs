@@ -106,6 +106,27 @@ fn many_requests(name: &str) -> Vec<Request> {
         .collect()
 }
 
+#[test]
+fn a_request_that_fails_midway_leaves_others_what_is_theirs() {
+    let name = "llama";
+    let scheduler = scheduler(name, 4, &Limits::default());
+    let other = request(&long_prompt(name, 1, 9), endless(Sampling::GREEDY), 12);
+    let expected = alone(name, &other);
+    // Nothing may be chosen; its two choices have a row each, and fail at the first.
+    let nothing =
+        (0..scheduler.model().vocabulary() as u32).map(|token| (token, f32::NEG_INFINITY)).collect();
+    let sampling = Sampling { logit_bias: nothing, ..Sampling::GREEDY };
+    let hopeless =
+        Request { choices: 2, log_probabilities: Some(0), ..request(&long_prompt(name, 0, 9), sampling, 12) };
+    for _ in 0..4 {
+        let failing = scheduler.submit(hopeless.clone()).unwrap();
+        let beside = scheduler.submit(other.clone()).unwrap();
+        assert!(failing.into_iter().any(|event| matches!(event, Event::Failed(_))));
+        let answer = collect(beside, 1);
+        assert_eq!((&answer.texts[0], &answer.tokens[0]), (&expected.0, &expected.1));
+    }
+}
+
 fn is_the_same_whatever_else_runs(name: &str, backend: &str) {
     let options = Options { backend: backend.to_owned(), ..options() };
     let requests = many_requests(name);

@@ -203,6 +203,14 @@ impl Running {
         }
     }
 
+    /// Output rows of the planned step.
+    pub(super) fn outputs(&self) -> usize {
+        let chooses = |(i, choice): (usize, &Choice)| {
+            choice.sequence.is_some() && choice.planned > 0 && self.chooses(i)
+        };
+        self.choices.iter().enumerate().filter(|&choice| chooses(choice)).count()
+    }
+
     /// Takes up what a step brought. `outcome` gives the outcome of the next output row.
     pub(super) fn advance(&mut self, mut outcome: impl FnMut(&Outcome<'_>) -> Result<Chosen>) -> Result<()> {
         for i in 0..self.choices.len() {

@@ -210,18 +210,18 @@ impl Worker {
         self.pace.observe(decoded, read, began.elapsed());
         self.load.steps += 1;
         let (out, width) = (&self.out, self.model.vocabulary());
-        let mut row = 0;
-        let mut outcome = |at: &Outcome<'_>| {
-            row += 1;
-            if logits {
-                choose(&out.logits[(row - 1) * width..][..width], at)
-            } else {
-                Ok(out.tokens[row - 1].into())
-            }
-        };
+        let mut next = 0;
         for running in &mut self.running {
+            // A request that fails midway leaves the rows of its other choices unread.
+            let mut rows = next..next + running.outputs();
+            next = rows.end;
+            let outcome = |at: &Outcome<'_>| match rows.next() {
+                Some(row) if logits => choose(&out.logits[row * width..][..width], at),
+                Some(row) => Ok(out.tokens[row].into()),
+                None => unreachable!("a row for every choice that chooses"),
+            };
             let generated = running.generated();
-            if let Err(error) = running.advance(&mut outcome) {
+            if let Err(error) = running.advance(outcome) {
                 running.abort(error);
             }
             self.load.generated_tokens += (running.generated() - generated) as u64;

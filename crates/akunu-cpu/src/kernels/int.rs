@@ -30,8 +30,6 @@ const CACHED: usize = 512 << 10;
 pub(crate) trait Unpack {
     const BITS: usize;
     const WIDE: bool = false;
-    /// No code is larger.
-    const LAST: u8 = if Self::WIDE { u8::MAX } else { (1 << Self::BITS) - 1 };
     fn unpack<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8];
 }
 

@@ -144,7 +144,8 @@ impl Kernel for Gate<'_> {
     }
 }
 
-/// One vector of [`Gate`].
+/// One vector of [`Gate`], for kernels that go on with it.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn gate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::F {
     match activation {

@@ -89,7 +89,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     fn ends(&self, tile: usize, half: usize) -> [__m512; 2] {
         let zero = _mm512_set1_ps(self.zero);
         if !(U::BITS == 8 && Z::HALVES) {
-            let last = _mm512_set1_ps(U::LAST as f32);
+            let last = _mm512_set1_ps(if U::WIDE { f32::from(u8::MAX) } else { ((1 << U::BITS) - 1) as f32 });
             return [_mm512_sub_ps(_mm512_setzero_ps(), zero), _mm512_sub_ps(last, zero)];
         }
         let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);

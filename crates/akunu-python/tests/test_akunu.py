@@ -219,7 +219,9 @@ if child == 0:
     del model
     sys.exit(0)
 os.waitpid(child, 0)
-print(model.generate("hello", max_tokens=1).finish_reason, flush=True)
+generation = model.generate("hello", max_tokens=1)
+generation.read()
+print(generation.finish_reason, flush=True)
 """
     run = subprocess.run(
         [sys.executable, "-c", program, str(tiny)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60

@@ -30,7 +30,7 @@ def test_a_recording_becomes_text() -> None:
     with pytest.raises(akunu.UsageError):
         transcriber.transcribe(RECORDING, language="Klingon")
     with pytest.raises(akunu.UsageError, match="float32"):
-        transcriber.transcribe(samples.astype(np.float64))  # type: ignore[arg-type]
+        transcriber.transcribe(samples.astype(np.float64))
     with pytest.raises(akunu.NotFoundError):
         transcriber.transcribe("no/such/file.wav")
 

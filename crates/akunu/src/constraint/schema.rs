@@ -563,6 +563,9 @@ mod tests {
         assert_eq!(bound("maximum", json!(u64::MAX)).unwrap(), json!(9_007_199_254_740_991_i64));
         assert_eq!(bound("exclusiveMinimum", json!(-1e300)).unwrap(), json!(-9_007_199_254_740_991_i64));
         assert_eq!(bound("minimum", json!(-2.5)).unwrap(), json!(-2.5));
+        // The nearest float, not a neighbour of it: an excluded bound would be let in.
+        let precise: Value = serde_json::from_str("-255.54000000000002").unwrap();
+        assert_eq!(bound("exclusiveMaximum", precise).unwrap(), json!(-255.540_000_000_000_02));
         assert_eq!(
             bound("minimum", json!(9_007_199_254_740_993_i64)).unwrap_err().to_string(),
             "JSON Schema, #/minimum: numbers so far from 0 are not supported"

@@ -2,19 +2,8 @@
  *
  *     chat MODEL      SmolLM2, or another whose template marks turns with <|im_start|> and <|im_end|>
  */
-#include <akunu.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "check.h"
 #include <string.h>
-
-static void fail(const char *what, int line) {
-    const char *message = akunu_error_message();
-    fprintf(stderr, "chat.c:%d: %s (last error: %s)\n", line, what, message ? message : "none");
-    exit(1);
-}
-
-#define CHECK(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
-#define OK(call) CHECK((call) == AKUNU_OK)
 
 enum { MANY = 512, ANSWER = 12 };
 

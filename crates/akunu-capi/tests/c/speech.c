@@ -2,20 +2,9 @@
  *
  *     speech MODEL                any model of speech, with sound made here
  *     speech MODEL RECORDING      Whisper tiny, and Kennedy's sentence about your country */
-#include <akunu.h>
+#include "check.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void fail(const char *what, int line) {
-    const char *message = akunu_error_message();
-    fprintf(stderr, "speech.c:%d: %s (last error: %s)\n", line, what, message ? message : "none");
-    exit(1);
-}
-
-#define CHECK(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
-#define OK(call) CHECK((call) == AKUNU_OK)
 
 struct heard {
     akunu_transcriber *transcriber;

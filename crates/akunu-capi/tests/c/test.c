@@ -3,21 +3,10 @@
  *     test MODEL ENCODER      two GGUF files
  *
  * The models are random, so texts mean nothing; what must hold is how calls agree with each other. */
-#include <akunu.h>
+#include "check.h"
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void fail(const char *what, int line) {
-    const char *message = akunu_error_message();
-    fprintf(stderr, "test.c:%d: %s (last error: %s)\n", line, what, message ? message : "none");
-    exit(1);
-}
-
-#define CHECK(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
-#define OK(call) CHECK((call) == AKUNU_OK)
 
 static const uint32_t PROMPT[] = {73, 94, 5, 89, 57, 120, 6, 10};
 enum { PROMPT_COUNT = sizeof PROMPT / sizeof *PROMPT, MANY = 16 };

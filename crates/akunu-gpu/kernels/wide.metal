@@ -1,14 +1,14 @@
 // Products of long rows: y = W x, by the parameters of gemv.metal.
 //
 // Threadgroups stay: as many as run at once share the rows of W. Each brings x to threadgroup memory, in tiles of columns, and its
-// sixteen SIMD groups read it there. Each of these takes blocks of four rows of W (or two of the gate and the same two of the other
-// factor), each lane a unit of columns (one load of codes) of all four at a time. Several such loads are under way before the
-// first is used, and they began before x was there; SIMD groups never wait for each other in between.
+// sixteen SIMD groups read it there. Each of these takes blocks of ROWS rows of W (or half as many of the gate and the same of the
+// other factor), each lane TURNS units of columns (one load of codes each) of all of them at a time. Several such loads are under way
+// before the first is used, and they began before x was there; SIMD groups never wait for each other in between. Products of many rows
+// take four at a time, those of few rows two or one, so that all SIMD groups have some.
 //
 // Lanes' sums meet after every segment of columns, so that what a row gets does not depend on how large tiles are.
 
 constant uint WIDE_GROUPS = 16;
-constant uint WIDE_ROWS = 4;
 constant uint WIDE_SEGMENT = 2048;
 // Blocks of a SIMD group whose sums are kept from tile to tile.
 constant uint WIDE_ROUNDS = 32;
@@ -18,17 +18,17 @@ constant uint WIDE_ROUNDS = 32;
 #endif
 
 // What a lane fetches at a time.
-template <typename Form, int SPANS> struct WideLoad {
-    typename Form::Wide codes[WIDE_ROWS];
-    typename Form::Scale scale[WIDE_ROWS][SPANS];
+template <typename Form, int SPANS, int ROWS, int TURNS> struct WideLoad {
+    typename Form::Wide codes[ROWS][TURNS];
+    typename Form::Scale scale[ROWS][TURNS][SPANS];
 };
 
 // x as floats.
 template <typename Form> struct FloatInput {
     enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS, UNITS = WIDE_STAGED / UNIT, PITCH = UNITS + 1 };
     enum { SPAN = UNIT, SPANS = 1, VECTORS = 2 * EIGHTS * PITCH, FACTORS = 1 };
-    // Loads under way: as many as registers hold.
-    enum { AHEAD = sizeof(typename Form::Wide) == 16 && EIGHTS == 1 ? 4 : 2 };
+    // Loads under way besides: more would take registers that must then be kept in memory.
+    enum { AHEAD = sizeof(typename Form::Wide) == 16 && EIGHTS == 1 ? 2 : 1 };
     float x[EIGHTS][8], there;
 
     // Stores a group of eight of a tile.
@@ -69,8 +69,7 @@ template <typename Form> struct IntegerInput {
     // Columns that share a scale of W, of a unit.
     enum { SPAN = int(Form::SPAN) < int(UNIT) ? int(Form::SPAN) : int(UNIT), SPANS = UNIT / SPAN };
     enum { WORDS = UNIT / 4, VECTORS = WORDS / 2 * PITCH, FACTORS = UNITS * (1 + SPANS) };
-    enum { BYTES = sizeof(typename Form::Wide) + SPANS * sizeof(typename Form::Scale) };
-    enum { AHEAD = int(BYTES) > 20 ? 2 : 3 };
+    enum { AHEAD = 1 };
     uint high[WORDS], low[WORDS];
     float factor, total[SPANS];
 
@@ -191,74 +190,91 @@ inline float wide_stage(device const uint4* w, device const float* x, PARAMS(Gem
 }
 
 // Which part a block belongs to; the block becomes one of that part's.
-inline uint wide_part(PARAMS(GemvParams) p, thread uint* block) {
+template <int ROWS> inline uint wide_part(PARAMS(GemvParams) p, thread uint* block) {
     if (p.gate) return 0;
     uint which = 0;
-    const uint first = (p.part[0].rows + WIDE_ROWS - 1) / WIDE_ROWS, second = (p.part[1].rows + WIDE_ROWS - 1) / WIDE_ROWS;
+    const uint first = (p.part[0].rows + ROWS - 1) / ROWS, second = (p.part[1].rows + ROWS - 1) / ROWS;
     if (*block >= first) *block -= first, which = 1;
     if (which == 1 && *block >= second) *block -= second, which = 2;
     return which;
 }
 
 // Where a SIMD group is in its blocks of one tile.
-struct WideCursor {
+template <int ROWS, int TURNS> struct WideCursor {
+    // Rows of the gate in a block.
+    enum { HALF = ROWS > 1 ? ROWS / 2 : 1 };
     Matrix a, b;
     uint block, step;
-    uint start[WIDE_ROWS]; // of the rows, in units
+    uint start[ROWS]; // of the rows, in units
 
     inline void begin(PARAMS(GemvParams) p, uint row_units) {
         uint at = block;
-        const uint which = wide_part(p, &at);
+        const uint which = wide_part<ROWS>(p, &at);
         const GemvPart first = part_of(p, which), second = part_of(p, p.gate ? 1 : which);
         a = first.matrix, b = second.matrix, step = 0;
-        const uint row = at * (p.gate ? WIDE_ROWS / 2 : WIDE_ROWS), last = first.rows - 1;
+        const uint row = at * (p.gate ? HALF : ROWS), last = first.rows - 1;
         // Rows beyond the last repeat it, and nothing is stored for them.
 #pragma unroll
-        for (uint r = 0; r < WIDE_ROWS; ++r)
-            start[r] = ((r < 2 ? a.first : b.first) + min(row + (p.gate ? r % 2 : r), last)) * row_units;
+        for (uint r = 0; r < ROWS; ++r)
+            start[r] = ((r < HALF ? a.first : b.first) + min(row + (p.gate ? r % HALF : r), last)) * row_units;
     }
 
+    // Fetches what a lane takes next, from the units of a tile that begins at `tile`. Units beyond the last repeat it, and count for
+    // nothing.
     template <typename Form, typename Input>
-    inline void fetch(device const uint4* w, uint unit, thread WideLoad<Form, Input::SPANS>* load) const {
+    inline void fetch(device const uint4* w, uint tile, uint units, uint lane,
+                      thread WideLoad<Form, Input::SPANS, ROWS, TURNS>* load) const {
 #pragma unroll
-        for (uint r = 0; r < WIDE_ROWS; ++r) {
-            const uint at = (start[r] + unit) * Input::EIGHTS;
-            if (r < 2) load->codes[r].fetch(w, a, at);
-            else load->codes[r].fetch(w, b, at);
+        for (uint t = 0; t < TURNS; ++t) {
+            const uint unit = tile + min(lane + 32 * (TURNS * step + t), units - 1);
 #pragma unroll
-            for (uint s = 0; s < Input::SPANS; ++s) {
-                if (r < 2) load->scale[r][s].fetch(w, a, at + s * Input::SPAN / 8);
-                else load->scale[r][s].fetch(w, b, at + s * Input::SPAN / 8);
+            for (uint r = 0; r < ROWS; ++r) {
+                const uint at = (start[r] + unit) * Input::EIGHTS;
+                if (r < HALF) load->codes[r][t].fetch(w, a, at);
+                else load->codes[r][t].fetch(w, b, at);
+#pragma unroll
+                for (uint s = 0; s < Input::SPANS; ++s) {
+                    if (r < HALF) load->scale[r][t][s].fetch(w, a, at + s * Input::SPAN / 8);
+                    else load->scale[r][t][s].fetch(w, b, at + s * Input::SPAN / 8);
+                }
             }
         }
     }
 };
 
-// Four sums over a SIMD group: lanes 8 r to 8 r + 7 get that of row r.
-inline float wide_sum(thread const float* sum, uint lane) {
+// Sums over a SIMD group: each row's get an equal share of its lanes.
+template <int ROWS> inline float wide_sum(thread const float* sum, uint lane) {
     const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
-    const float a = (upper ? sum[2] : sum[0]) + simd_shuffle_xor(upper ? sum[0] : sum[2], 16);
-    const float b = (upper ? sum[3] : sum[1]) + simd_shuffle_xor(upper ? sum[1] : sum[3], 16);
-    float y = (odd ? b : a) + simd_shuffle_xor(odd ? a : b, 8);
+    float y;
+    if (ROWS == 4) {
+        const float a = (upper ? sum[2] : sum[0]) + simd_shuffle_xor(upper ? sum[0] : sum[2], 16);
+        const float b = (upper ? sum[3] : sum[1]) + simd_shuffle_xor(upper ? sum[1] : sum[3], 16);
+        y = (odd ? b : a) + simd_shuffle_xor(odd ? a : b, 8);
+    } else {
+        if (ROWS == 2) y = (upper ? sum[1] : sum[0]) + simd_shuffle_xor(upper ? sum[0] : sum[1], 16);
+        else y = sum[0] + simd_shuffle_xor(sum[0], 16);
+        y += simd_shuffle_xor(y, 8);
+    }
     y += simd_shuffle_xor(y, 4);
     y += simd_shuffle_xor(y, 2);
     return y + simd_shuffle_xor(y, 1);
 }
 
 // Where the sum of a lane's row of a block goes, and what is added to it: fetched before it is needed.
-struct WideOutput {
+template <int ROWS> struct WideOutput {
+    enum { HALF = ROWS > 1 ? ROWS / 2 : 1, LANES = 32 / ROWS };
     uint place;
     bool writes;
     float bias, residual;
 
     inline void begin(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane) {
         uint at = block;
-        const uint which = wide_part(p, &at), r = lane / 8;
+        const uint which = wide_part<ROWS>(p, &at), r = lane / LANES;
         const GemvPart part = part_of(p, which);
-        const uint row = p.gate ? at * 2 + r % 2 : at * WIDE_ROWS + r;
-        const uint from = p.gate && r >= 2 ? p.part[1].bias : part.bias;
+        const uint row = p.gate ? at * HALF + r % HALF : at * ROWS + r;
+        const uint from = p.gate && r >= HALF ? p.part[1].bias : part.bias;
         const bool is_there = row < part.rows;
-        writes = is_there && lane % 8 == 0 && (!p.gate || r < 2);
+        writes = is_there && lane % LANES == 0 && (!p.gate || r < HALF);
         place = part.out + y_row * part.stride + row;
         bias = is_there && from != NONE ? plane<float>(w, from)[row] : 0.0f;
         residual = writes && part.residual != NONE ? arena[part.residual + y_row * part.stride + row] : 0.0f;
@@ -271,11 +287,13 @@ struct WideOutput {
     }
 };
 
-template <typename Form, typename Input>
+template <typename Form, typename Input, int ROWS>
 inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvParams) p, threadgroup uint4* staged,
                       threadgroup float* factors, threadgroup float* sums, threadgroup float* squares, uint3 group,
                       uint thread_index, uint lane, uint sg) {
-    constexpr uint ahead = Input::AHEAD, segment = WIDE_SEGMENT / (32 * Input::UNIT);
+    // With few rows a lane has as many loads under way as with four, but for what lies in another segment.
+    enum { SEGMENT = WIDE_SEGMENT / (32 * Input::UNIT), TURNS = 4 / ROWS < SEGMENT ? 4 / ROWS : SEGMENT, LANES = 32 / ROWS };
+    constexpr uint ahead = Input::AHEAD, segment = SEGMENT / TURNS;
     const uint row_units = p.cols / Input::UNIT, stride = p.groups * WIDE_GROUPS, first_block = sg * p.groups + group.x;
     // Blocks of this SIMD group, and of the first one, which has most.
     const uint rounds = p.rounds + (first_block < p.rest ? 1 : 0), most = p.rounds + (group.x < p.rest ? 1 : 0);
@@ -285,19 +303,19 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
     for (uint begun = 0; begun < most; begun += together) {
         const uint mine = min(max(rounds, begun) - begun, together);
         for (uint tile = 0; tile < row_units; tile += Input::UNITS) {
-            const uint units = min(uint(Input::UNITS), row_units - tile), steps = (units + 31) / 32, count = mine * steps;
+            const uint units = min(uint(Input::UNITS), row_units - tile), steps = (units + 32 * TURNS - 1) / (32 * TURNS);
+            const uint count = mine * steps;
             const bool is_last = tile + units == row_units;
-            WideLoad<Form, Input::SPANS> loads[ahead];
-            WideCursor cursor;
-            WideOutput output;
+            WideLoad<Form, Input::SPANS, ROWS, TURNS> loads[ahead];
+            WideCursor<ROWS, TURNS> cursor;
+            WideOutput<ROWS> output;
             cursor.block = first_block + begun * stride;
             uint block = cursor.block;
             if (count > 0) cursor.begin(p, row_units);
 #pragma unroll
             for (uint d = 0; d < ahead; ++d) {
                 if (d >= count) break;
-                // Units beyond the last repeat it, and count for nothing.
-                cursor.template fetch<Form, Input>(w, tile + min(lane + 32 * cursor.step, units - 1), &loads[d]);
+                cursor.template fetch<Form, Input>(w, tile, units, lane, &loads[d]);
                 if (++cursor.step == steps && d + 1 < count) cursor.block += stride, cursor.begin(p, row_units);
             }
             if (begun == 0 || row_units > Input::UNITS) {
@@ -318,39 +336,42 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                     factor = rsqrt(total / float(p.cols) + p.eps);
                 }
             }
-            float sum[WIDE_ROWS], y = 0.0f;
+            float sum[ROWS], y = 0.0f;
 #pragma unroll
-            for (uint r = 0; r < WIDE_ROWS; ++r) sum[r] = 0.0f;
-            uint step = 0, place = sg * WIDE_ROWS + lane / 8;
+            for (uint r = 0; r < ROWS; ++r) sum[r] = 0.0f;
+            uint step = 0, place = sg * ROWS + lane / LANES;
             if (tile > 0) y = sums[place];
             for (uint i = 0; i < count; i += ahead) {
 #pragma unroll
                 for (uint d = 0; d < ahead; ++d) {
                     if (i + d >= count) break;
-                    const uint unit = lane + 32 * step;
-                    Input columns;
-                    columns.load(staged, factors, min(unit, units - 1), unit < units);
 #pragma unroll
-                    for (uint r = 0; r < WIDE_ROWS; ++r)
-                        sum[r] = settled(columns.dot(loads[d].codes[r], loads[d].scale[r], sum[r]));
+                    for (uint t = 0; t < TURNS; ++t) {
+                        const uint unit = lane + 32 * (TURNS * step + t);
+                        Input columns;
+                        columns.load(staged, factors, min(unit, units - 1), unit < units);
+#pragma unroll
+                        for (uint r = 0; r < ROWS; ++r)
+                            sum[r] = settled(columns.dot(loads[d].codes[r][t], loads[d].scale[r][t], sum[r]));
+                    }
                     if (i + d + ahead < count) {
-                        cursor.template fetch<Form, Input>(w, tile + min(lane + 32 * cursor.step, units - 1), &loads[d]);
+                        cursor.template fetch<Form, Input>(w, tile, units, lane, &loads[d]);
                         if (++cursor.step == steps && i + d + ahead + 1 < count)
                             cursor.block += stride, cursor.begin(p, row_units);
                     }
                     ++step;
                     if (step % segment == 0 || step == steps) {
-                        y += wide_sum(sum, lane);
+                        y += wide_sum<ROWS>(sum, lane);
 #pragma unroll
-                        for (uint r = 0; r < WIDE_ROWS; ++r) sum[r] = 0.0f;
+                        for (uint r = 0; r < ROWS; ++r) sum[r] = 0.0f;
                     }
                     if (step < steps) continue;
                     step = 0, block += stride;
                     if (is_last) {
                         output.finish(arena, p, factor * y);
                         if (i + d + 1 < count) output.begin(w, arena, p, block, group.y, lane);
-                    } else if (lane % 8 == 0) sums[place] = y;
-                    place += WIDE_GROUPS * WIDE_ROWS;
+                    } else if (lane % LANES == 0) sums[place] = y;
+                    place += WIDE_GROUPS * ROWS;
                     y = tile > 0 && i + d + 1 < count ? sums[place] : 0.0f;
                 }
             }
@@ -358,18 +379,20 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
     }
 }
 
-#define WIDE(name, Form, Input) \
-    [[max_total_threads_per_threadgroup(512)]] kernel void wide_##name( \
+#define WIDE(ROWS, name, Form, Input) \
+    [[max_total_threads_per_threadgroup(512)]] kernel void wide##ROWS##_##name( \
         device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
         threadgroup uint4 staged[Input<Form>::VECTORS]; \
         threadgroup float factors[Input<Form>::FACTORS]; \
-        threadgroup float sums[WIDE_ROUNDS * WIDE_GROUPS * WIDE_ROWS]; \
+        threadgroup float sums[WIDE_ROUNDS * WIDE_GROUPS * ROWS]; \
         threadgroup float squares[WIDE_GROUPS]; \
-        gemv_wide<Form, Input<Form> >(w, arena, p, staged, factors, sums, squares, group, thread_index, lane, sg); \
+        gemv_wide<Form, Input<Form>, ROWS>(w, arena, p, staged, factors, sums, squares, group, thread_index, lane, sg); \
     }
-#define WIDE_NUMBERS(name, Form) WIDE(name, Form, FloatInput)
-#define WIDE_INTEGERS(name, Form) WIDE(name, Form, IntegerInput)
+#define WIDE_NUMBERS(name, Form) \
+    WIDE(1, name, Form, FloatInput) WIDE(2, name, Form, FloatInput) WIDE(4, name, Form, FloatInput)
+#define WIDE_INTEGERS(name, Form) \
+    WIDE(1, name, Form, IntegerInput) WIDE(2, name, Form, IntegerInput) WIDE(4, name, Form, IntegerInput)
 NUMBER_FORMS(WIDE_NUMBERS)
 INTEGER_FORMS(WIDE_INTEGERS)

@@ -56,7 +56,9 @@ impl Form {
                     $(
                         ($form, Family::Gemv1) => concat!("gemv_", $name, "_1"),
                         ($form, Family::Gemv4) => concat!("gemv_", $name, "_4"),
-                        ($form, Family::Wide) => concat!("wide_", $name),
+                        ($form, Family::Wide(1)) => concat!("wide1_", $name),
+                        ($form, Family::Wide(2)) => concat!("wide2_", $name),
+                        ($form, Family::Wide(_)) => concat!("wide4_", $name),
                         ($form, Family::Gemm) => concat!("gemm_", $name),
                         ($form, Family::Tensor) => concat!("tensor_", $name),
                         ($form, Family::Embed) => concat!("embed_", $name),
@@ -123,7 +125,8 @@ impl Form {
 pub(crate) enum Family {
     Gemv1,
     Gemv4,
-    Wide,
+    /// With so many rows of weights in a block: 1, 2 or 4.
+    Wide(u32),
     Gemm,
     Tensor,
     Embed,

@@ -15,8 +15,6 @@ const WIDE_COLUMNS_OF_MANY: u32 = 1024;
 const MANY_WEIGHTS: u64 = 1 << 20;
 /// SIMD groups of a threadgroup of wide ones.
 const WIDE_GROUPS: u32 = 16;
-/// Rows of a block of wide ones.
-const WIDE_ROWS: u32 = 4;
 
 /// Rows of W and of X that a threadgroup multiplies, as in `kernels/tensor.clcpp`.
 const TENSOR_W: u32 = 128;
@@ -83,6 +81,16 @@ fn is_wide(form: Form, cols: u32, parts: &[GemvPart]) -> bool {
     cols >= least && cols.is_multiple_of(form.unit())
 }
 
+/// Rows of a block of a wide product of so many rows, of which a gate and its other factor each have half: four, or fewer where so
+/// many SIMD groups would not have two rows each. What a row gives is the same in all of them.
+fn block_rows(rows: u32, groups: u32, gate: bool) -> u32 {
+    match rows / groups.max(1) {
+        0 if !gate => 1,
+        0 | 1 => 2,
+        _ => 4,
+    }
+}
+
 impl List<'_> {
     /// Products of rows that are decoded: one launch for all parts that are stored alike.
     pub(super) fn gemv(
@@ -124,7 +132,10 @@ impl List<'_> {
         while let Some((form, alike)) = take_alike(&mut described) {
             // Which of them does not depend on how many rows are decoded, but for the last two, which give the same.
             let family = match segment.rows {
-                _ if is_wide(form, params.cols, &alike) => Family::Wide,
+                _ if is_wide(form, params.cols, &alike) => {
+                    let rows = alike.iter().map(|part| part.rows).sum();
+                    Family::Wide(block_rows(rows, self.table.chip.wide * WIDE_GROUPS, params.gate == 1))
+                }
                 1 => Family::Gemv1,
                 _ => Family::Gemv4,
             };
@@ -154,7 +165,7 @@ impl List<'_> {
     fn gemv_launch(&mut self, form: Form, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
         params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
         params.part[..parts.len()].copy_from_slice(parts);
-        let rows = if family == Family::Wide { WIDE_ROWS } else { 2 };
+        let rows = if let Family::Wide(rows) = family { rows } else { 2 };
         params.blocks = if params.gate == 1 {
             parts[0].rows.div_ceil(rows / 2)
         } else {
@@ -164,7 +175,7 @@ impl List<'_> {
         let sharing = (params.groups * WIDE_GROUPS).max(1);
         (params.rounds, params.rest) = (params.blocks / sharing, params.blocks % sharing);
         let groups = match family {
-            Family::Wide => [params.groups, params.batch, 1],
+            Family::Wide(_) => [params.groups, params.batch, 1],
             Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],
             _ => [params.blocks.div_ceil(4), params.batch.div_ceil(4), 1],
         };

@@ -3,16 +3,21 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use crate::memory::Shared;
 use crate::pool::Pool;
 use crate::simd::{Kernel, LANES, Simd};
 use crate::{Cpu, Isa};
 
-/// Bytes read to measure the memory: more than the caches of most processors hold.
-const READ_BYTES: usize = 256 << 20;
+/// Bytes read at least and at most to measure the memory: the latter are more than the caches of most processors hold.
+const READ_LEAST: usize = 4 << 20;
+const READ_MOST: usize = 256 << 20;
+/// Places that a thread reads at side by side, and how many bytes ahead it asks for what comes next: as products do.
+const STREAMS: usize = 4;
+const AHEAD: usize = 2 << 10;
 /// Turns of the loops that measure arithmetic: some tens of milliseconds.
 const ROUNDS: usize = 4 << 20;
 /// The best of so many counts.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 /// Sums that do not wait for each other. Few fit the registers of a processor that has few, many hide the latency of one that has many.
 const FEW: usize = 6;
 const MANY: usize = 10;
@@ -22,7 +27,7 @@ const MANY: usize = 10;
 pub struct Ceilings {
     /// The threads that did it.
     pub threads: usize,
-    /// Bytes read from memory in a second.
+    /// Bytes read in a second, of as many as were asked for.
     pub read: f64,
     /// Additions and multiplications of 32-bit floats in a second.
     pub float: f64,
@@ -31,21 +36,33 @@ pub struct Ceilings {
 }
 
 impl Cpu {
-    /// Measures, in about a second.
-    pub fn ceilings(&self) -> Ceilings {
+    /// Measures, in about a second. `bytes` is how much is to be read again and again: what the caches hold of it is read faster.
+    ///
+    /// # Errors
+    /// There is no memory for so much (256 MiB at most).
+    pub fn ceilings(&self, bytes: usize) -> akunu_program::Result<Ceilings> {
         let (isa, pool, threads) = (self.isa, &self.pool, self.threads());
-        let numbers = vec![1.0_f32; READ_BYTES / size_of::<f32>()];
-        let share = numbers.len() / threads;
-        let read = fastest(pool, |worker| isa.run(Read(&numbers[worker * share..(worker + 1) * share])));
+        let bytes = bytes.clamp(READ_LEAST, READ_MOST);
+        let memory = Shared::for_user(bytes, "measuring how fast it is read")?;
+        let share = bytes / (threads * STREAMS * READ_UNIT) * STREAMS * READ_UNIT;
+        let _ = pool.run(&|worker, _| {
+            // Pages that nobody has written are all the same one. SAFETY: each worker's own part.
+            unsafe { memory.get_mut::<u8>(worker * share, share) }.fill(1);
+            Ok(())
+        });
+        // SAFETY: nobody writes any more.
+        let numbers: &[f32] = unsafe { memory.get(0, threads * share / size_of::<f32>()) };
+        let read =
+            fastest(pool, |worker| isa.run(Read(&numbers[worker * share / 4..(worker + 1) * share / 4])));
         let few = fastest(pool, |_| isa.run(Multiply::<FEW>));
         let many = fastest(pool, |_| isa.run(Multiply::<MANY>));
         let rate = |amount: usize, time: Duration| (amount * threads) as f64 / time.as_secs_f64();
-        Ceilings {
+        Ok(Ceilings {
             threads,
-            read: rate(share * size_of::<f32>(), read),
+            read: rate(share, read),
             float: rate(ROUNDS * FEW * LANES * 2, few).max(rate(ROUNDS * MANY * LANES * 2, many)),
             int8: int8(isa, pool, &rate),
-        }
+        })
     }
 }
 
@@ -63,17 +80,22 @@ fn fastest(pool: &Pool, work: impl Fn(usize) + Sync) -> Duration {
     (0..TRIES).map(|_| run()).min().unwrap_or_default()
 }
 
-/// Adds up numbers.
+/// Bytes that a stream reads at a time.
+const READ_UNIT: usize = size_of::<[f32; LANES]>();
+
+/// Adds up numbers, in several places side by side.
 struct Read<'a>(&'a [f32]);
 
 impl Kernel for Read<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let mut sums = [S::splat(0.0); FEW];
+        let mut sums = [S::splat(0.0); STREAMS];
         let (vectors, _) = self.0.as_chunks::<LANES>();
-        let (groups, _) = vectors.as_chunks::<FEW>();
-        for group in groups {
-            for (sum, vector) in sums.iter_mut().zip(group) {
+        let stream = vectors.len() / STREAMS;
+        for i in 0..stream {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let vector = &vectors[j * stream + i];
+                S::prefetch(vector.as_ptr().cast::<u8>().wrapping_add(AHEAD));
                 *sum = S::add(*sum, S::load(vector));
             }
         }
@@ -169,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_ceiling_is_above_nothing() {
-        let Ceilings { read, float, int8, .. } = Cpu::new(1).unwrap().ceilings();
+        let Ceilings { read, float, int8, .. } = Cpu::new(1).unwrap().ceilings(0).unwrap();
         assert!(read > 1e8 && float > 1e7, "{read} {float}");
         assert!(int8.is_none_or(|rate| rate > 1e7), "{int8:?}");
     }

@@ -88,9 +88,10 @@ fn emulator() -> akunu_gpu::Gpu<akunu_gpu::Emulator> {
     akunu_gpu::Gpu::new(akunu_gpu::Emulator::new(akunu_gpu::Schedule::InTurn))
 }
 
-/// What this machine's processor reaches at most with so many threads, measured in about a second.
-pub fn ceilings(threads: Option<usize>) -> Result<Ceilings> {
-    Ok(cpu(threads)?.ceilings())
+/// What this machine's processor reaches at most with so many threads, reading so many bytes again and again; measured in about a
+/// second.
+pub fn ceilings(threads: Option<usize>, bytes: usize) -> Result<Ceilings> {
+    Ok(cpu(threads)?.ceilings(bytes)?)
 }
 
 /// What a backend is, in a few words.

@@ -48,7 +48,7 @@ struct Profile {
     model: String,
     backend: &'static str,
     threads: usize,
-    /// What the machine reaches at most, measured before.
+    /// What the machine reaches at most; reading as many bytes as a token takes, again and again.
     read_gb_s: f64,
     float_gflop_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,10 +88,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if !model.time_steps(false) {
         bail!("the backend {} cannot time its operations", model.backend());
     }
-    let spinner = Spinner::new("measuring the machine");
-    let threads = arguments.engine.threads.map(|n| n as usize);
-    let ceilings = akunu::ceilings(threads)?;
-    spinner.set("running the model");
+    let spinner = Spinner::new("running the model");
     let mut sequence = model.sequence()?;
     // Once without the clock, so that nothing is run for the first time.
     sequence.prefill(&[0])?;
@@ -113,6 +110,10 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         }
         Ok(())
     })?);
+    spinner.set("measuring the machine");
+    let threads = arguments.engine.threads.map(|n| n as usize);
+    let read: u64 = parts.last().map_or(0, |tokens| tokens.ops.iter().map(|op| op.bytes).sum());
+    let ceilings = akunu::ceilings(threads, read as usize / tokens.max(1))?;
     spinner.clear();
     let profile = Profile {
         model: model.path().display().to_string(),
@@ -197,13 +198,15 @@ impl Profile {
         )?;
         for part in &self.parts {
             let rate = part.tokens as f64 / part.seconds;
+            let read = part.ops.iter().map(|op| op.bytes).sum::<u64>() as f64 / part.seconds / 1e9;
             writeln!(
                 out,
-                "\n{HEADING}{}{HEADING:#}: {} in {:.1} ms, {rate:.1} a second, on {}",
+                "\n{HEADING}{}{HEADING:#}: {} in {:.1} ms, {rate:.1} a second, on {}; {read:.2} GB/s, {:.1} % of read",
                 part.part,
                 units::grouped(part.tokens as u64),
                 part.seconds * 1e3,
-                self.backend
+                self.backend,
+                read / self.read_gb_s * 100.0
             )?;
             writeln!(
                 out,

@@ -30,7 +30,7 @@ use std::fmt;
 
 use crate::program::{Domain, Element, Index, Op, Program, Role, Slice, Value, ValueId, WeightId, WeightUse};
 use crate::reference::Reference;
-use crate::{Backend, KvType, Work};
+use crate::{Backend, KvType, Phase, Work};
 
 /// How one case went.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,8 +145,19 @@ impl Sketch {
     /// Runs pieces of sequences `(slot, start, tokens)`, batch after batch, on a backend and on the reference, and gives the
     /// logits of all rows.
     fn both(&self, backend: &dyn Backend, batches: &[Pieces<'_>]) -> Result<[Vec<f32>; 2], String> {
+        self.both_as(None, backend, batches)
+    }
+
+    /// The same, with all rows in one phase.
+    fn both_as(
+        &self,
+        phase: Option<Phase>,
+        backend: &dyn Backend,
+        batches: &[Pieces<'_>],
+    ) -> Result<[Vec<f32>; 2], String> {
         let run = |backend: &dyn Backend| {
             let mut runner = self.runner(backend, self.kv)?;
+            runner.phase = phase;
             let mut logits = Vec::new();
             for pieces in batches {
                 runner.feed(pieces, Work::Forward)?;

@@ -4,10 +4,10 @@ use akunu_format::{DType, SUPER_BLOCK, Support};
 
 use crate::program::{Index, Op, Part, Role, Slice};
 use crate::reference::ops::dot;
-use crate::{Backend, TensorSource};
+use crate::{Backend, Phase, TensorSource};
 
 use super::tensors::{blocks, numbers};
-use super::{Outcome, Sketch, worst};
+use super::{Outcome, Pieces, Sketch, worst};
 
 /// Columns of the matrices.
 const COLUMNS: [usize; 9] = [64, 128, 256, 512, 896, 1024, 2048, 2560, 4096];
@@ -17,6 +17,12 @@ const ROWS: usize = 37;
 
 /// Rows fed: more than fit a register block, and not a multiple of one.
 const FED: usize = 22;
+
+/// Rows decoded together: some of every size that kernels have.
+const DECODED: usize = 15;
+
+/// Up to so many columns: more would only take more time.
+const LONGEST_DECODED: usize = 512;
 
 /// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign.
 const LARGEST: f64 = 16256.0;
@@ -88,18 +94,31 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
     for (out, first, rows) in [(whole, 0, ROWS), (cut, 3, ROWS - 5)] {
         sketch.program = program.clone();
         sketch = sketch.finish(out);
-        for batch in [&[(0, 0, &tokens[..])][..], &[(1, 0, &tokens[4..5]), (0, 0, &tokens[2..5])]] {
-            let fed: Vec<u32> = batch.iter().flat_map(|p| p.2).copied().collect();
+        // A prompt; one row that is decoded beside one; rows that are decoded together.
+        let batches: [(Option<Phase>, Pieces<'_>); 3] = [
+            (None, &[(0, 0, &tokens[..])]),
+            (None, &[(1, 0, &tokens[4..5]), (0, 0, &tokens[2..5])]),
+            (Some(Phase::Decode), &[(0, 0, &tokens[..DECODED])]),
+        ];
+        for (phase, batch) in batches {
+            if phase.is_some() && cols > LONGEST_DECODED {
+                continue;
+            }
+            let fed = batch.iter().flat_map(|(_, _, tokens)| {
+                let decoded = phase == Some(Phase::Decode) || tokens.len() == 1;
+                tokens.iter().map(move |&token| (token as usize, decoded))
+            });
+            let fed: Vec<(usize, bool)> = fed.collect();
             let allowed = |i: usize| {
-                let (row, column) = (fed[i / rows] as usize, first + i % rows);
-                let words = if dtype.is_quantized() {
+                let ((row, decoded), column) = (fed[i / rows], first + i % rows);
+                let words = if dtype.is_quantized() && !decoded {
                     words(x.stretches(row), weights.stretches(column))
                 } else {
                     0.0
                 };
                 allowed(step, words, x.row(row), weights.row(column))
             };
-            let error = sketch.both(backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
+            let error = sketch.both_as(phase, backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
             result = match (result, error) {
                 (Ok(a), Ok(b)) => Ok(f64::max(a, b)),
                 (Err(e), _) | (_, Err(e)) => Err(e),
@@ -159,8 +178,8 @@ fn words(x: &[Squares], w: &[Squares]) -> f64 {
     x.iter().zip(w).map(one).sum()
 }
 
-/// What rounding the inputs may cost one output, beside what costs a variance of `words`. Uniform errors of one step have a
-/// deviation of 1/√12.
+/// What rounding the inputs may cost one output, beside what costs prompts a variance of `words`. Uniform errors of one step
+/// have a deviation of 1/√12.
 fn allowed(step: f64, words: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
     let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0 + words;
     DEVIATIONS * variance.sqrt() + 1e-5 * f64::from(dot(x, w)) + 1e-6

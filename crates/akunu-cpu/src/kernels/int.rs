@@ -440,27 +440,112 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         let codes = U::unpack::<S>(vectors);
         if Z::HALVES {
             let [a, b, c, d, e, f, g, h] = codes;
-            let halves = [[a, b, c, d], [e, f, g, h]];
-            for half in 0..2 {
-                let scale = scales.scale::<S>(tile, half);
-                for (m, sum) in sums.iter_mut().enumerate() {
-                    let group = group::<M>(x, m, tile);
-                    let init = -(self.zero * group.sums[half]);
-                    let (high, low) = (group.high.as_chunks().0, group.low.as_chunks().0);
-                    let dot = S::to_float(dot::<S, U, 4>(init, &halves[half], &high[half], &low[half]));
-                    *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
-                }
-            }
-        } else {
             let scale = scales.scale::<S>(tile, 0);
+            self.add_dots::<S, M, 4>(&[a, b, c, d], 0, scale, x, tile, sums);
+            let scale = scales.scale::<S>(tile, 1);
+            self.add_dots::<S, M, 4>(&[e, f, g, h], 1, scale, x, tile, sums);
+        } else {
+            self.add_dots::<S, M, 8>(&codes, 0, scales.scale::<S>(tile, 0), x, tile, sums);
+        }
+    }
+
+    /// Adds `scale · Σ (code - zero) · x` of a tile, or of one half of it, to the sums of `M` rows.
+    #[inline(always)]
+    fn add_dots<S: Simd, const M: usize, const N: usize>(
+        &self,
+        codes: &[S::C; N],
+        half: usize,
+        scale: S::F,
+        x: &[Group],
+        tile: usize,
+        sums: &mut [S::F; M],
+    ) {
+        // Not a loop: sums must be in registers from the beginning.
+        const { assert!(M <= 2 || M == 4 || M == MANY) };
+        if M >= 4 {
+            self.add_four::<S, M, N>(codes, half, scale, x, tile, 0, sums);
+        }
+        if M == MANY {
+            self.add_four::<S, M, N>(codes, half, scale, x, tile, 4, sums);
+        }
+        if M <= 2 {
             for (m, sum) in sums.iter_mut().enumerate() {
                 let group = group::<M>(x, m, tile);
-                let init = -(self.zero * (group.sums[0] + group.sums[1]));
-                let dot = S::to_float(dot::<S, U, 8>(init, &codes, &group.high, &group.low));
-                *sum = S::fma(dot, S::mul(scale, S::splat(group.scale)), *sum);
+                let init = self.init::<N>(group, half);
+                let (high, low) = (part::<N>(&group.high, half), part::<N>(&group.low, half));
+                let dot = if U::WIDE {
+                    S::dot::<N, true>(init, codes, high, low)
+                } else {
+                    S::dot::<N, false>(init, codes, high, low)
+                };
+                *sum = S::fma(S::to_float(dot), S::mul(scale, S::splat(group.scale)), *sum);
             }
         }
     }
+
+    /// [`IntProduct::add_dots`] for four of the rows.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn add_four<S: Simd, const M: usize, const N: usize>(
+        &self,
+        codes: &[S::C; N],
+        half: usize,
+        scale: S::F,
+        x: &[Group],
+        tile: usize,
+        m: usize,
+        sums: &mut [S::F; M],
+    ) {
+        let a = group::<M>(x, m, tile);
+        let b = group::<M>(x, m + 1, tile);
+        let c = group::<M>(x, m + 2, tile);
+        let d = group::<M>(x, m + 3, tile);
+        let init = [
+            self.init::<N>(a, half),
+            self.init::<N>(b, half),
+            self.init::<N>(c, half),
+            self.init::<N>(d, half),
+        ];
+        let high = [
+            part::<N>(&a.high, half),
+            part::<N>(&b.high, half),
+            part::<N>(&c.high, half),
+            part::<N>(&d.high, half),
+        ];
+        let low = [
+            part::<N>(&a.low, half),
+            part::<N>(&b.low, half),
+            part::<N>(&c.low, half),
+            part::<N>(&d.low, half),
+        ];
+        let [p, q, r, s] = if U::WIDE {
+            S::four_dots::<N, true>(init, codes, high, low)
+        } else {
+            S::four_dots::<N, false>(init, codes, high, low)
+        };
+        sums[m] = S::fma(S::to_float(p), S::mul(scale, S::splat(a.scale)), sums[m]);
+        sums[m + 1] = S::fma(S::to_float(q), S::mul(scale, S::splat(b.scale)), sums[m + 1]);
+        sums[m + 2] = S::fma(S::to_float(r), S::mul(scale, S::splat(c.scale)), sums[m + 2]);
+        sums[m + 3] = S::fma(S::to_float(s), S::mul(scale, S::splat(d.scale)), sums[m + 3]);
+    }
+
+    /// What the zero point takes from a dot with a tile (`N` is 8) or with one half of it.
+    #[inline(always)]
+    fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
+        let [first, second] = group.sums;
+        -(self.zero
+            * match (N, half) {
+                (8, _) => first + second,
+                (_, 0) => first,
+                _ => second,
+            })
+    }
+}
+
+/// The words of a tile (`N` is 8), or of one half of it.
+#[inline(always)]
+fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i32; N] {
+    &words.as_chunks().0[half]
 }
 
 /// Panels that one row goes over side by side.
@@ -516,19 +601,5 @@ fn add_minima<'a, S: Simd, Z: ScaleView<'a>, const M: usize>(
             };
             *sum = S::fma(min, S::splat(total), *sum);
         }
-    }
-}
-
-#[inline(always)]
-fn dot<S: Simd, U: Unpack, const N: usize>(
-    init: i32,
-    codes: &[S::C; N],
-    high: &[i32; N],
-    low: &[i32; N],
-) -> S::I {
-    if U::WIDE {
-        S::dot::<N, true>(init, codes, high, low)
-    } else {
-        S::dot::<N, false>(init, codes, high, low)
     }
 }

@@ -1,5 +1,6 @@
 //! AVX-512 with VNNI: one register a vector.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{Kernel, LANES, LOW_BITS, Simd};
@@ -167,4 +168,102 @@ impl Simd for Avx512 {
             _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
         }
     }
+    #[inline(always)]
+    fn four_dots<const N: usize, const WIDE: bool>(
+        init: [i32; 4],
+        codes: &[Self::C; N],
+        high: [&[i32; N]; 4],
+        low: [&[i32; N]; 4],
+    ) -> [Self::I; 4] {
+        let high = [high[0].as_ptr(), high[1].as_ptr(), high[2].as_ptr(), high[3].as_ptr()];
+        let low = [low[0].as_ptr(), low[1].as_ptr(), low[2].as_ptr(), low[3].as_ptr()];
+        unsafe {
+            match N {
+                4 => dots_of_sixteen([codes[0], codes[1], codes[2], codes[3]], init, high, low),
+                8 => {
+                    let [a, b, c, d] = [codes[0], codes[1], codes[2], codes[3]];
+                    let [e, f, g, h] = [codes[4], codes[5], codes[6], codes[7]];
+                    dots_of_a_tile([a, b, c, d, e, f, g, h], init, high, low)
+                }
+                _ => unreachable!("a tile, or half of one"),
+            }
+        }
+    }
+}
+
+/// A function that adds the products of codes with the high and the low parts of four rows.
+///
+/// A dot waits some cycles for the one before it in its chain, and the processor looks ahead too little to find the next row's
+/// by itself; compilers order them row by row again, so this is not left to them.
+macro_rules! dots {
+    ($name:ident, $($codes:ident = $i:literal at $at:literal),+) => {
+        /// # Safety
+        /// The processor has the features, and there is a word at each pointer for every vector of codes.
+        #[inline]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+        unsafe fn $name(
+            codes: [__m512i; [$($i),+].len()],
+            init: [i32; 4],
+            high: [*const i32; 4],
+            low: [*const i32; 4],
+        ) -> [__m512i; 4] {
+            let zero = _mm512_setzero_si512();
+            let (u0, u1, u2, u3);
+            let (l0, l1, l2, l3);
+            // SAFETY: the caller's promise.
+            unsafe {
+                asm!(
+                    $(
+                        concat!("vpdpbusd {u0}, {", stringify!($codes), "}, dword ptr [{h0} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {l0}, {", stringify!($codes), "}, dword ptr [{d0} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {u1}, {", stringify!($codes), "}, dword ptr [{h1} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {l1}, {", stringify!($codes), "}, dword ptr [{d1} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {u2}, {", stringify!($codes), "}, dword ptr [{h2} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {l2}, {", stringify!($codes), "}, dword ptr [{d2} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {u3}, {", stringify!($codes), "}, dword ptr [{h3} + ", $at, "]{{1to16}}"),
+                        concat!("vpdpbusd {l3}, {", stringify!($codes), "}, dword ptr [{d3} + ", $at, "]{{1to16}}"),
+                    )+
+                    $($codes = in(zmm_reg) codes[$i],)+
+                    u0 = inout(zmm_reg) zero => u0,
+                    u1 = inout(zmm_reg) zero => u1,
+                    u2 = inout(zmm_reg) zero => u2,
+                    u3 = inout(zmm_reg) zero => u3,
+                    l0 = inout(zmm_reg) _mm512_set1_epi32(init[0]) => l0,
+                    l1 = inout(zmm_reg) _mm512_set1_epi32(init[1]) => l1,
+                    l2 = inout(zmm_reg) _mm512_set1_epi32(init[2]) => l2,
+                    l3 = inout(zmm_reg) _mm512_set1_epi32(init[3]) => l3,
+                    h0 = in(reg) high[0],
+                    h1 = in(reg) high[1],
+                    h2 = in(reg) high[2],
+                    h3 = in(reg) high[3],
+                    d0 = in(reg) low[0],
+                    d1 = in(reg) low[1],
+                    d2 = in(reg) low[2],
+                    d3 = in(reg) low[3],
+                    options(pure, nostack, readonly, preserves_flags),
+                );
+            }
+            [joined(u0, l0), joined(u1, l1), joined(u2, l2), joined(u3, l3)]
+        }
+    };
+}
+
+dots!(dots_of_sixteen, c0 = 0 at 0, c1 = 1 at 4, c2 = 2 at 8, c3 = 3 at 12);
+dots!(
+    dots_of_a_tile,
+    c0 = 0 at 0,
+    c1 = 1 at 4,
+    c2 = 2 at 8,
+    c3 = 3 at 12,
+    c4 = 4 at 16,
+    c5 = 5 at 20,
+    c6 = 6 at 24,
+    c7 = 7 at 28
+);
+
+/// The dot with an activation, of those with its parts.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn joined(upper: __m512i, lower: __m512i) -> __m512i {
+    _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
 }

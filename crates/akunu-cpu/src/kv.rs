@@ -145,6 +145,12 @@ impl CpuKv {
         }
     }
 
+    /// Where the keys of one head in one block begin.
+    pub(crate) fn keys(&self, cache: CacheLayer, block: u32, head: usize) -> *const u8 {
+        let group = &self.groups[cache.group.0 as usize];
+        group.data.start_of::<u8>(group.tile(cache.layer, block, head), group.planes.tile).cast_const()
+    }
+
     /// Where the keys or values of one head in one block are written, for [`Remember`].
     pub(crate) fn plane(&self, cache: CacheLayer, block: u32, head: usize, order: Order) -> Plane {
         let group = &self.groups[cache.group.0 as usize];

@@ -219,7 +219,8 @@ impl Machine {
                     Phase::Decode if state.redundant => {
                         let row = state.rows[block.first];
                         let (begin, end) = a.range(row);
-                        for part in begin / PART..=(end - 1) / PART {
+                        let parts = begin / PART..(end - 1) / PART + 1;
+                        for part in parts.clone() {
                             if !mine() {
                                 continue;
                             }
@@ -232,12 +233,24 @@ impl Machine {
                             let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
                             // SAFETY: each part of each head is one worker's.
                             let states = unsafe { self.parts.get_mut(offset, count) };
-                            self.attend_part(a, state, worker, block.first, head, part, states);
+                            let later = part - parts.start + workers;
+                            let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
+                            let after = (head + heads < a.kv_heads).then(|| {
+                                let position = begin.max(part_then * PART);
+                                self.keys_of(a, state, block.first, head + heads, position)
+                            });
+                            self.attend_part(a, state, worker, block.first, head, part, after, states);
                         }
                     }
                     Phase::Decode => {
                         if mine() {
-                            self.attend_row(a, state, worker, block.first, head);
+                            let later = head + workers;
+                            let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
+                            let after = state
+                                .rows
+                                .get(row)
+                                .map(|next| self.keys_of(a, state, row, head_then, a.range(*next).0));
+                            self.attend_row(a, state, worker, block.first, head, after);
                         }
                     }
                 }
@@ -287,7 +300,14 @@ impl Machine {
         visible
     }
 
-    /// Attends over some blocks of the context. `range(row)` is what each row sees.
+    /// Where the keys of one head begin that a decode row reads from a position on.
+    fn keys_of(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> *const u8 {
+        let number = state.slots.block(state.rows[row].slot, a.cache.group, position);
+        self.kv.keys(a.cache, number, head)
+    }
+
+    /// Attends over some blocks of the context. `range(row)` is what each row sees; `after`, where it is known, where the keys
+    /// lie that the worker goes on with.
     #[allow(clippy::too_many_arguments)]
     fn attend_blocks(
         &self,
@@ -297,25 +317,32 @@ impl Machine {
         rows: RowBlock,
         head: usize,
         positions: Range<usize>,
+        after: Option<*const u8>,
         queries: &[f32],
         states: &mut [f32],
     ) {
         let slot = state.rows[rows.first].slot;
         states.chunks_exact_mut(a.state_len()).for_each(clear);
-        for block in positions.start / BLOCK..=(positions.end - 1) / BLOCK {
+        let last = (positions.end - 1) / BLOCK;
+        for block in positions.start / BLOCK..=last {
             let base = block * BLOCK;
             let visible = self.visible(a, state, worker, rows, base, &positions);
             let number = state.slots.block(slot, a.cache.group, base);
+            let next = if block < last {
+                Some(self.keys_of(a, state, rows.first, head, base + BLOCK))
+            } else {
+                after
+            };
             // SAFETY: what the rows see was written before the last barrier, or by this worker.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };
             let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
             let state = &mut *states;
             match tile {
                 AnyTile::Half(tile) => {
-                    self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state });
+                    self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
                 }
                 AnyTile::Byte(tile) => {
-                    self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state });
+                    self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
                 }
             }
         }
@@ -331,24 +358,38 @@ impl Machine {
         row: usize,
         head: usize,
         part: usize,
+        after: Option<*const u8>,
         states: &mut [f32],
     ) {
         let block = RowBlock { first: row, rows: 1, phase: Phase::Decode };
         let (begin, end) = a.range(state.rows[row]);
         let positions = begin.max(part * PART)..end.min((part + 1) * PART);
         let queries = self.queries(a, state, worker, block, head);
-        self.attend_blocks(a, state, worker, block, head, positions, queries, states);
+        self.attend_blocks(a, state, worker, block, head, positions, after, queries, states);
     }
 
-    /// The whole context of one decode row, by parts.
-    fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) {
+    /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_blocks`].
+    fn attend_row(
+        &self,
+        a: &Attention,
+        state: &State,
+        worker: usize,
+        row: usize,
+        head: usize,
+        after: Option<*const u8>,
+    ) {
         let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, parts.len() * stride) };
-        for (part, states) in parts.zip(states.chunks_exact_mut(stride)) {
-            self.attend_part(a, state, worker, row, head, part, states);
+        for (part, states) in parts.clone().zip(states.chunks_exact_mut(stride)) {
+            let after = if part + 1 < parts.end {
+                Some(self.keys_of(a, state, row, head, (part + 1) * PART))
+            } else {
+                after
+            };
+            self.attend_part(a, state, worker, row, head, part, after, states);
         }
         for query in 0..a.sharing {
             let first = (head * a.sharing + query) * a.head_dim;
@@ -366,7 +407,7 @@ impl Machine {
         let count = block.rows * a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
-        self.attend_blocks(a, state, worker, block, head, positions, queries, states);
+        self.attend_blocks(a, state, worker, block, head, positions, None, queries, states);
         for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
             let (row, query) = (block.first + i / a.sharing, i % a.sharing);
             let column = (head * a.sharing + query) * a.head_dim;

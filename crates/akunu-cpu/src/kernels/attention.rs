@@ -34,6 +34,9 @@ pub(crate) fn clear(state: &mut [f32]) {
 pub(crate) struct AttendBlock<'a, T> {
     /// Keys and values, of heads of `dim` elements.
     pub(crate) tile: T,
+    /// Where the keys lie that are read after this, if it is known: tiles lie far apart, and the processor cannot foresee
+    /// where.
+    pub(crate) next: Option<*const u8>,
     /// A multiple of the vector length.
     pub(crate) dim: usize,
     /// `[query][dim]`.
@@ -79,7 +82,11 @@ impl<T: Tile> AttendBlock<'_, T> {
         if begin >= end {
             return;
         }
-        let mut weights = self.scores::<S, Q>(queries);
+        let mut weights = match end.div_ceil(LANES) {
+            1 => self.scores::<S, Q, 1>(queries, end),
+            2 => self.scores::<S, Q, 2>(queries, end),
+            _ => self.scores::<S, Q, SUBTILES>(queries, end),
+        };
         let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
         for ((weights, visible), state) in
             weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
@@ -89,23 +96,30 @@ impl<T: Tile> AttendBlock<'_, T> {
         self.sum_values::<S, Q>(first, &weights, begin, end);
     }
 
-    /// The scaled and capped scores of all positions of the block.
+    /// The scaled and capped scores of the positions of the first `V` vectors, with values asked for up to position `end`.
     #[inline(always)]
-    fn scores<S: Simd, const Q: usize>(&self, queries: &[f32]) -> [[f32; BLOCK]; Q] {
+    fn scores<S: Simd, const Q: usize, const V: usize>(
+        &self,
+        queries: &[f32],
+        end: usize,
+    ) -> [[f32; BLOCK]; Q] {
         let dim = self.dim;
-        let mut sums = [[S::splat(0.0); SUBTILES]; Q];
+        let values = self.tile.values();
+        let mut sums = [[S::splat(0.0); V]; Q];
         for group in 0..dim.div_ceil(KV_GROUP) {
             let scales = self.tile.key_scales::<S>(group);
             for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
-                let mut keys = scales;
-                for i in 0..SUBTILES {
+                // An equal share of the values for each element.
+                ask::<S>(values, end * dim * T::BYTES, d * end * T::BYTES / 2, end * T::BYTES / 2);
+                let mut keys = [S::splat(0.0); V];
+                for i in 0..V {
                     // SAFETY: the tile's heads have `dim` elements.
                     keys[i] = unsafe { self.tile.key::<S>(i, d, dim, scales[i]) };
                 }
                 for (q, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: `queries` holds `Q · dim` numbers.
                     let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
-                    for i in 0..SUBTILES {
+                    for i in 0..V {
                         sums[i] = S::fma(keys[i], x, sums[i]);
                     }
                 }
@@ -162,6 +176,9 @@ impl<T: Tile> AttendBlock<'_, T> {
                 *scales = self.tile.value_scales::<S>((column + c) * LANES / KV_GROUP);
             }
         }
+        // With the first columns, an equal share of the next keys for each position.
+        let next = self.next.filter(|_| column == 0);
+        let (next_bytes, share) = (BLOCK * self.dim * T::BYTES, self.dim * T::BYTES / 2);
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums = [[S::splat(0.0); C]; Q];
@@ -172,6 +189,9 @@ impl<T: Tile> AttendBlock<'_, T> {
         }
         #[allow(clippy::needless_range_loop)] // positions also number the values
         for position in begin..end {
+            if let Some(next) = next {
+                ask::<S>(next, next_bytes, position * share, share);
+            }
             let mut values = [S::splat(0.0); C];
             for (c, value) in values.iter_mut().enumerate() {
                 // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
@@ -193,6 +213,15 @@ impl<T: Tile> AttendBlock<'_, T> {
                 S::store(sums[q][c], &mut state[at(q, c)]);
             }
         }
+    }
+}
+
+/// Asks for a part of each half of some bytes: a processor that is asked in two places fetches more than one that is asked in one.
+#[inline(always)]
+fn ask<S: Simd>(start: *const u8, bytes: usize, from: usize, count: usize) {
+    for line in (from..from + count).step_by(64) {
+        S::prefetch(start.wrapping_add(line));
+        S::prefetch(start.wrapping_add(bytes / 2 + line));
     }
 }
 
@@ -248,8 +277,17 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let ScoreBlock { tile, dim, query, scale, out } = self;
-        let block = AttendBlock { tile, dim, queries: query, visible: &[], scale, cap: None, state: &mut [] };
-        let [scores] = block.scores::<S, 1>(query);
+        let block = AttendBlock {
+            tile,
+            next: None,
+            dim,
+            queries: query,
+            visible: &[],
+            scale,
+            cap: None,
+            state: &mut [],
+        };
+        let [scores] = block.scores::<S, 1, SUBTILES>(query, 0);
         out.copy_from_slice(&scores[..out.len()]);
     }
 }

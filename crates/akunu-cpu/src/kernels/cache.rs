@@ -20,6 +20,12 @@ pub(crate) trait Tile: Copy {
     /// Whether values must be multiplied by their scales.
     const SCALED: bool;
 
+    /// Bytes of an element.
+    const BYTES: usize;
+
+    /// Where the values begin.
+    fn values(self) -> *const u8;
+
     /// The scales of the keys of one group, for all positions.
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES];
 
@@ -48,6 +54,12 @@ pub(crate) struct HalfTile<'a> {
 
 impl Tile for HalfTile<'_> {
     const SCALED: bool = false;
+    const BYTES: usize = size_of::<u16>();
+
+    #[inline(always)]
+    fn values(self) -> *const u8 {
+        self.values.as_ptr().cast()
+    }
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {
@@ -83,6 +95,12 @@ pub(crate) struct ByteTile<'a> {
 
 impl Tile for ByteTile<'_> {
     const SCALED: bool = true;
+    const BYTES: usize = size_of::<i8>();
+
+    #[inline(always)]
+    fn values(self) -> *const u8 {
+        self.values.as_ptr().cast()
+    }
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {

@@ -11,7 +11,7 @@ use super::form::{Codes, Form, TILE};
 pub(super) struct RowParts {
     /// The values themselves, for float forms.
     pub(super) plain: Vec<u8>,
-    /// One code per element.
+    /// One code per element; of four bits two to a byte, element `i` of a tile's first half below that of its second.
     pub(super) codes: Vec<u8>,
     pub(super) scales: Vec<u8>,
     pub(super) mins: Vec<u8>,
@@ -79,13 +79,13 @@ impl RowParts {
         let blocks = bytes.chunks_exact(dtype.block_bytes());
         match dtype {
             DType::Q4_0 | DType::IQ4_NL => blocks.for_each(|b| {
-                self.scales.extend(&b[..2]);
-                self.nibbles(&b[2..18]);
+                self.scales.extend_from_slice(&b[..2]);
+                self.codes.extend_from_slice(&b[2..18]);
             }),
             DType::Q4_1 => blocks.for_each(|b| {
-                self.scales.extend(&b[..2]);
-                self.mins.extend(&b[2..4]);
-                self.nibbles(&b[4..20]);
+                self.scales.extend_from_slice(&b[..2]);
+                self.mins.extend_from_slice(&b[2..4]);
+                self.codes.extend_from_slice(&b[4..20]);
             }),
             DType::Q5_0 => blocks.for_each(|b| {
                 self.scales.extend(&b[..2]);
@@ -121,7 +121,7 @@ impl RowParts {
             }),
             DType::Q4_K => blocks.for_each(|b| {
                 self.k_scales(&b[..16]);
-                b[16..144].chunks_exact(32).for_each(|qs| self.nibbles(qs));
+                b[16..144].as_chunks::<32>().0.iter().for_each(|qs| self.two_tiles(qs));
             }),
             DType::Q5_K => blocks.for_each(|b| {
                 self.k_scales(&b[..16]);
@@ -151,6 +151,13 @@ impl RowParts {
             }
             _ => finite(&self.scales) && finite(&self.mins),
         }
+    }
+
+    /// Two tiles of four-bit codes: the low nibbles, then the high ones.
+    fn two_tiles(&mut self, bytes: &[u8; 32]) {
+        let (first, second) = bytes.split_at(TILE / 2);
+        self.codes.extend(first.iter().zip(second).map(|(a, b)| a & 15 | b << 4));
+        self.codes.extend(first.iter().zip(second).map(|(a, b)| a >> 4 | b & 0xF0));
     }
 
     /// All low nibbles, then all high ones.
@@ -222,6 +229,13 @@ impl RowParts {
             let word = u16::from(codes[byte]) | u16::from(codes.get(byte + 1).copied().unwrap_or(0)) << 8;
             (word >> shift) as u8 & (0xFF >> (8 - bits))
         }));
+        if bits == 4 {
+            for byte in 0..affine.row_len / 2 {
+                let code = byte / (TILE / 2) * TILE + byte % (TILE / 2);
+                self.codes[byte] = self.codes[code] | self.codes[code + TILE / 2] << 4;
+            }
+            self.codes.truncate(affine.row_len / 2);
+        }
         let groups = affine.row_len / affine.group_size;
         let (mut scales, mut biases) = (vec![0.0; groups], vec![0.0; groups]);
         let Ok(size) = affine.scale_dtype.row_bytes(groups) else { return false };

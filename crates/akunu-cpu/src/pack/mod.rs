@@ -93,8 +93,17 @@ impl Matrix {
             Form::F16 | Form::Bf16 => scatter::<2>(data, 0, lane, &parts.plain),
             Form::Int { codes, scales, .. } => {
                 let tiles = data.chunks_exact_mut(codes.tile_bytes());
-                for (tile, values) in tiles.zip(parts.codes.as_chunks::<TILE>().0) {
-                    write_codes(codes, tile, lane, values);
+                if matches!(codes, Codes::B4 | Codes::Iq4) {
+                    for (tile, fours) in tiles.zip(parts.codes.as_chunks::<{ TILE / 2 }>().0) {
+                        let vectors = tile.as_chunks_mut::<{ 4 * LANES }>().0;
+                        for (vector, word) in vectors.iter_mut().zip(fours.as_chunks::<4>().0) {
+                            vector.as_chunks_mut::<4>().0[lane] = *word;
+                        }
+                    }
+                } else {
+                    for (tile, values) in tiles.zip(parts.codes.as_chunks::<TILE>().0) {
+                        write_codes(codes, tile, lane, values);
+                    }
                 }
                 let put = match scales {
                     Scales::Half { .. } => scatter::<2>,
@@ -269,7 +278,7 @@ fn write_codes(codes: Codes, tile: &mut [u8], lane: usize, values: &[u8; TILE]) 
     };
     match codes {
         Codes::B2 => (0..2).for_each(|v| put(v, two(v, 0))),
-        Codes::B4 | Codes::Iq4 => (0..4).for_each(|v| put(v, four(v))),
+        Codes::B4 | Codes::Iq4 => unreachable!("they are put together already"),
         Codes::B8 => (0..8).for_each(|v| put(v, words[v])),
         Codes::B3 => {
             (0..2).for_each(|v| put(v, two(v, 0)));

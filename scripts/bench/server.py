@@ -2,11 +2,11 @@
 
     python server.py throughput SERVER... [--streams 8] [--tokens 64] [--rounds 3]
     python server.py prefix SERVER... [--words 900]
-    python server.py gap SERVER... [--words 1900] [--tokens 200]
+    python server.py gap SERVER... [--words 1900] [--tokens 200] [--rounds 3] [--pause 50]
 
 throughput  tokens per second of all streams together, for one stream and for --streams, servers in turn
 prefix      time to the first token of two requests with the same long system prompt and other questions
-gap         the longest gap between two tokens of a running stream, quiet and while a long prompt arrives
+gap         gaps between two tokens of a running stream, quiet and while a long prompt arrives
 
 A SERVER is the URL of one that runs, or a command that starts one, with {port} where its port goes:
 
@@ -176,25 +176,35 @@ def prefix(servers, arguments):
 
 def gap(servers, arguments):
     def between(times, begin, end):
-        """Seconds between two pieces, of those that came in that time."""
-        return [b - a for a, b in zip(times, times[1:]) if a < end and b > begin]
+        """Milliseconds between two pieces, of those that came in that time."""
+        return [(b - a) * 1e3 for a, b in zip(times, times[1:]) if a < end and b > begin]
 
     question = ask("Tell me a very long story.")
     for server in servers:
         url = server.url
-        quiet = between(stream(url, question, arguments.tokens)[0], 0, float("inf"))
-        began, result = threading.Event(), []
-        running = threading.Thread(target=lambda: result.append(stream(url, question, arguments.tokens, began)[0]))
-        start = time.perf_counter()
-        running.start()
-        began.wait(60)
-        asked = time.perf_counter() - start
-        first = stream(url, ask(text(arguments.words, time.time_ns() % 1000)), 2)[0][0]
-        running.join()
-        loud = between(result[0], asked, asked + first)
-        print(f"{server.name}: quiet gap median {statistics.median(quiet) * 1e3:.1f} ms, longest {max(quiet) * 1e3:.1f} ms; "
-              f"while a long prompt arrives median {statistics.median(loud) * 1e3:.1f} ms, longest {max(loud) * 1e3:.1f} ms; "
-              f"the prompt's first token after {first * 1e3:.0f} ms")
+        quiet, loud, waits = [], [], []
+        # The first round warms up and does not count.
+        for i in range(arguments.rounds + 1):
+            alone = between(stream(url, question, arguments.tokens)[0], 0, float("inf"))
+            began, result = threading.Event(), []
+            running = threading.Thread(target=lambda: result.append(stream(url, question, arguments.tokens, began)[0]))
+            start = time.perf_counter()
+            running.start()
+            began.wait(60)
+            asked = time.perf_counter() - start
+            first = stream(url, ask(text(arguments.words, time.time_ns() % 1000)), 2)[0][0]
+            running.join()
+            if i > 0:
+                quiet += alone
+                loud += between(result[0], asked, asked + first)
+                waits.append(first * 1e3)
+        bound = 2 * statistics.median(quiet) + arguments.pause
+        loud.sort()
+        beyond = sum(gap > bound for gap in loud)
+        print(f"{server.name}: quiet gap median {statistics.median(quiet):.1f} ms, longest {max(quiet):.1f} ms; "
+              f"while a long prompt arrives {len(loud)} gaps, median {statistics.median(loud):.1f} ms, 99 of 100 within "
+              f"{loud[len(loud) * 99 // 100]:.1f} ms, longest {loud[-1]:.1f} ms, {beyond} beyond {bound:.1f} ms; "
+              f"the prompt's first token after {statistics.median(waits):.0f} ms")
 
 
 def main():
@@ -205,6 +215,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=900)
+    parser.add_argument("--pause", type=float, default=50, help="milliseconds a chunk of a prompt may take, with gap: the bound is twice the quiet gap and this")
     arguments = parser.parse_args()
     measure = {"throughput": throughput, "prefix": prefix, "gap": gap}[arguments.what]
     with contextlib.ExitStack() as running:

@@ -53,26 +53,24 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = py.detach(|| runtime.block_on(tokio::net::TcpListener::bind((host, port))))?;
         let address = listener.local_addr()?;
-        let public = !address.ip().is_loopback();
-        if public && api_key.is_none() && !allow_public {
-            return Err(usage(&format!(
-                "{host} can be reached by others: give an api_key, or say allow_public=True"
-            )));
-        }
-        let limits = Limits { queue, ..Limits::default() };
-        let scheduler = Scheduler::new(model.get().model.clone(), &limits).or_raise()?;
         // The model belongs to the program: clients cannot unload it.
         let config = Config {
-            any_host: public || api_key.is_some(),
             keys: api_key.into_iter().collect(),
+            allow_public,
             manage_models: false,
             ..Config::default()
         };
+        let config = config.at(address.ip()).map_err(|_| {
+            usage(&format!("{host} can be reached by others: give an api_key, or say allow_public=True"))
+        })?;
+        let limits = Limits { queue, ..Limits::default() };
+        let scheduler = Scheduler::new(model.get().model.clone(), &limits).or_raise()?;
         let http = Http::new(config);
         http.add(name, scheduler, None).or_raise()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("akunu server".to_owned()).spawn(move || {
-            runtime.block_on(http.run(listener, async {
+            // What could be wrong with the address was said above.
+            let _ = runtime.block_on(http.run(listener, async {
                 // An error means that nobody is left to stop it: the same.
                 let _ = stopped.await;
             }));

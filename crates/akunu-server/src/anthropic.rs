@@ -20,6 +20,9 @@ use crate::resident::Served;
 use crate::thinking::{Said, Thinking};
 use crate::tools::{self, Tools};
 
+/// The highest temperature.
+const HOTTEST: f32 = 1.0;
+
 /// `POST /v1/messages`
 pub(crate) async fn messages(mut call: app::Call) -> Result<Response, ApiError> {
     let fields = &mut call.fields;
@@ -28,7 +31,7 @@ pub(crate) async fn messages(mut call: app::Call) -> Result<Response, ApiError> 
     let stop = fields.strings("stop_sequences")?;
     let mut settings = Settings {
         max_tokens: Some(fields.need("max_tokens")?),
-        sampling: sampling(fields, &served)?,
+        sampling: sampling(fields, &served, HOTTEST)?,
         stop: stop.clone(),
         ..Settings::default()
     };

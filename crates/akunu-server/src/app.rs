@@ -93,6 +93,7 @@ impl App {
             .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
             .route("/api/version", get(ollama::version))
             .route("/api/tags", get(ollama::tags))
+            .route("/api/ps", get(ollama::running))
             .route("/api/show", post(ollama::show))
             .route("/api/chat", post(ollama::chat))
             .route("/api/generate", post(ollama::generate))

@@ -22,6 +22,7 @@ use crate::fields::Fields;
 use crate::log::{self, Logged};
 use crate::resident::Served;
 use crate::thinking::{Parted, Said, Taken};
+use crate::tools::{Layout, refused};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -30,9 +31,9 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
-/// The parameters of sampling that OpenAI's and Ollama's interfaces have in common. What is absent is as the model's makers
-/// say, or plain sampling at temperature 1.
-pub(crate) fn sampling(fields: &mut Fields, served: &Served) -> Result<Sampling> {
+/// The parameters of sampling that all interfaces have in common, but for the highest temperature. What is absent is as the
+/// model's makers say, or plain sampling at temperature 1.
+pub(crate) fn sampling(fields: &mut Fields, served: &Served, hottest: f32) -> Result<Sampling> {
     let plain = Sampling { temperature: 1.0, ..Sampling::GREEDY };
     let default = served.scheduler.model().recommended_sampling().cloned().unwrap_or(plain);
     let frequency_penalty = fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0);
@@ -41,7 +42,7 @@ pub(crate) fn sampling(fields: &mut Fields, served: &Served) -> Result<Sampling>
     let everything = frequency_penalty != 0.0 || presence_penalty != 0.0;
     let look_back = if everything { u32::MAX } else { default.repeat_last_n };
     Ok(Sampling {
-        temperature: fields.number("temperature", 0.0, 10.0)?.unwrap_or(default.temperature),
+        temperature: fields.number("temperature", 0.0, hottest)?.unwrap_or(default.temperature),
         top_p: fields.number("top_p", 0.0, 1.0)?.map_or(default.top_p, |p| p.max(f32::MIN_POSITIVE)),
         top_k: fields.take("top_k")?.unwrap_or(default.top_k),
         min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(default.min_p),
@@ -51,13 +52,16 @@ pub(crate) fn sampling(fields: &mut Fields, served: &Served) -> Result<Sampling>
         repeat_last_n: fields.take("repeat_last_n")?.unwrap_or(look_back),
         // Negative seeds are seeds too.
         seed: fields.take::<i64>("seed")?.map_or_else(random, |seed| seed as u64),
-        logit_bias: logit_bias(fields)?,
+        logit_bias: logit_bias(fields, served.scheduler.model().vocabulary())?,
     })
 }
 
-fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>> {
+fn logit_bias(fields: &mut Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>> {
     let biases: Map<String, Value> = fields.take("logit_bias")?.unwrap_or_default();
-    let entry = |(token, bias): (String, Value)| match (token.parse(), bias.as_f64()) {
+    let entry = |(token, bias): (String, Value)| match (token.parse::<u32>(), bias.as_f64()) {
+        (Ok(token), _) if token as usize >= vocabulary => {
+            Err(ApiError::field("logit_bias", format!("names token {token}: the model has {vocabulary}")))
+        }
         (Ok(token), Some(bias)) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
         _ => Err(ApiError::field("logit_bias", "must map token numbers to numbers from -100 to 100")),
     };
@@ -71,12 +75,14 @@ pub(crate) struct Prompt {
     pub(crate) splitter: Option<Splitter>,
     /// How the answer calls tools, where there are some.
     pub(crate) calls: Option<&'static ToolSyntax>,
+    /// How the request defines them.
+    pub(crate) tools: Option<Layout>,
 }
 
 /// A prompt that is no conversation.
 impl From<Vec<u32>> for Prompt {
     fn from(tokens: Vec<u32>) -> Prompt {
-        Prompt { tokens, splitter: None, calls: None }
+        Prompt { tokens, splitter: None, calls: None, tools: None }
     }
 }
 
@@ -87,6 +93,7 @@ pub(crate) struct Question {
     pub(crate) stream: bool,
     /// The field that says what the answer must be like.
     pub(crate) form: Option<&'static str>,
+    tools: Option<Layout>,
     splitter: Option<Splitter>,
 }
 
@@ -100,7 +107,7 @@ impl Question {
         mut settings: Settings,
         stream: bool,
     ) -> Result<Question> {
-        let Prompt { tokens, splitter, calls } = prompt;
+        let Prompt { tokens, splitter, tools, .. } = prompt;
         let context = served.scheduler.model().context();
         if tokens.len() > context {
             return Err(akunu::Error::TooLong { tokens: tokens.len(), context }.into());
@@ -109,12 +116,12 @@ impl Question {
         let room = context - tokens.len() + 1;
         settings.max_tokens = Some(settings.max_tokens.unwrap_or(app.config.default_max_tokens).min(room));
         let request = Request { settings, ..Request::new(tokens) };
-        Ok(Question { served, request, stream, form: calls.map(|_| "tools"), splitter })
+        Ok(Question { served, request, stream, form: None, tools, splitter })
     }
 
     /// Puts it into the model's queue.
     pub(crate) async fn ask(self, call: &Call) -> Result<Answer> {
-        let Question { served, mut request, stream, form, splitter } = self;
+        let Question { served, mut request, stream, form, tools, splitter } = self;
         let (app, caller) = (Arc::clone(&call.app), call.caller.clone());
         let mut prompt = None;
         if app.config.log_prompts {
@@ -126,18 +133,7 @@ impl Question {
         request.client = caller.client;
         let statistics = Statistics { prompt_tokens: request.prompt.len(), ..Statistics::default() };
         let parted = Parted::new(splitter, request.choices);
-        let response = if request.settings.constraint.is_some() {
-            // Compiling a grammar may take a while: not here, where others wait, nor on all of the threads for such work.
-            let place = Arc::clone(&served.compiling).acquire_owned().await;
-            let own = Arc::clone(&served);
-            let work = tokio::task::spawn_blocking(move || {
-                let _place = place;
-                own.scheduler.submit(request)
-            });
-            work.await.map_err(|_| ApiError::bug())?.map_err(|error| refused(error, form))?
-        } else {
-            served.scheduler.submit(request)?
-        };
+        let response = served.submit(request).await?.map_err(|error| refused(error, tools, form))?;
         Ok(Answer {
             response,
             parted,
@@ -149,16 +145,6 @@ impl Question {
             failed: None,
             last_piece: None,
         })
-    }
-}
-
-/// What is wrong with a request, and if it is the form of the answer, with which field.
-fn refused(error: akunu::Error, form: Option<&'static str>) -> ApiError {
-    let form = form.filter(|_| matches!(error, akunu::Error::Constraint { .. }));
-    let error = ApiError::from(error);
-    match form {
-        Some(field) => error.param(field),
-        None => error,
     }
 }
 

@@ -1,12 +1,17 @@
 //! How a server behaves.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use akunu::Error;
 
 /// How a server behaves. The defaults are for one person on their own machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Keys of which a client must show one; with none, everybody is served.
     pub keys: Vec<String>,
+    /// Whether others may reach the server without a key.
+    pub allow_public: bool,
     /// Pages of other origins that may call the server from a browser; `*` for any.
     pub cors_origins: Vec<String>,
     /// Whether the server answers by whatever name it is asked. It does by its addresses, as `localhost` and as the origins above;
@@ -55,6 +60,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             keys: Vec::new(),
+            allow_public: false,
             cors_origins: Vec::new(),
             any_host: false,
             strict_models: false,
@@ -70,6 +76,53 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(30),
             log: Log::Off,
             log_prompts: false,
+        }
+    }
+}
+
+impl Config {
+    /// The same for a server at an address. One that others can reach needs a key, or [`Config::allow_public`]. With a key, or at
+    /// such an address, the server answers by any name: a page that reaches it by a name of its own knows no key, and who opens a
+    /// server to others has names for it.
+    pub fn at(self, address: IpAddr) -> akunu::Result<Config> {
+        self.check(address)?;
+        let any_host = self.any_host || !self.keys.is_empty() || is_public(address);
+        Ok(Config { any_host, ..self })
+    }
+
+    /// Refuses an address that others can reach, where that is not meant.
+    pub(crate) fn check(&self, address: IpAddr) -> akunu::Result<()> {
+        if !is_public(address) || !self.keys.is_empty() || self.allow_public {
+            return Ok(());
+        }
+        Err(Error::Usage {
+            problem: format!("{address} can be reached by others, and no key is set"),
+            hint: "set a key, or allow everybody".to_owned(),
+        })
+    }
+}
+
+fn is_public(address: IpAddr) -> bool {
+    !address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_can_reach_needs_a_key() {
+        let at = |address: &str, config: Config| config.at(address.parse().unwrap());
+        let open = || Config { allow_public: true, ..Config::default() };
+        let keyed = || Config { keys: vec!["k".to_owned()], ..Config::default() };
+        for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(!at(address, Config::default()).unwrap().any_host, "{address}");
+            assert!(at(address, keyed()).unwrap().any_host, "{address}");
+        }
+        for address in ["0.0.0.0", "::", "192.168.1.2"] {
+            let error = at(address, Config::default()).unwrap_err().to_string();
+            assert_eq!(error, format!("{address} can be reached by others, and no key is set"));
+            assert!(at(address, open()).unwrap().any_host && at(address, keyed()).unwrap().any_host);
         }
     }
 }

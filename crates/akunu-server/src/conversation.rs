@@ -57,7 +57,8 @@ impl Conversation {
         };
         let model = served.scheduler.model();
         let (tokens, text) = model.render_text(template, &options)?;
-        let mut prompt = Prompt { calls, ..Prompt::from(tokens) };
+        let tools = self.tools.as_ref().map(|tools| tools.layout);
+        let mut prompt = Prompt { calls, tools, ..Prompt::from(tokens) };
         if let Some(syntax) = Syntax::of_template(template.source()) {
             let tokenizer = model.tokenizer()?;
             let marks = [syntax.reasoning.open, syntax.reasoning.close];

@@ -1,5 +1,7 @@
 //! The fields of a request, taken one by one: what is left over at the end was not understood.
 
+use std::num::NonZeroU32;
+
 use akunu_text::chat::Message;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -21,6 +23,43 @@ const HARMLESS: [&str; 10] = [
     "keep_alive",
     "cache_control",
 ];
+
+/// What a field may be, in the words of JSON.
+pub(crate) trait Expected: DeserializeOwned {
+    const WHAT: &'static str;
+}
+
+macro_rules! expected {
+    ($($type:ty: $what:literal,)*) => {
+        $(impl Expected for $type { const WHAT: &'static str = $what; })*
+    };
+}
+
+expected! {
+    bool: "true or false",
+    f32: "a number",
+    usize: "a whole number from 0 on",
+    u32: "a whole number from 0 on",
+    u64: "a whole number from 0 on",
+    i64: "a whole number",
+    NonZeroU32: "a whole number from 1 on",
+    String: "a string",
+    Value: "something",
+    Vec<u32>: "a list of whole numbers from 0 on",
+    Vec<Value>: "a list",
+    Map<String, Value>: "an object",
+}
+
+/// What a value is, in the words of JSON.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(_) => "a string".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
 
 /// The fields of a JSON object that have not been read yet.
 #[derive(Debug)]
@@ -48,14 +87,15 @@ impl Fields {
     }
 
     /// A field; `null` counts as absent.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>> {
+    pub(crate) fn take<T: Expected>(&mut self, name: &str) -> Result<Option<T>> {
         let value = match self.left.remove(name) {
             None | Some(Value::Null) => return Ok(None),
             Some(value) => value,
         };
+        let found = kind(&value);
         serde_json::from_value(value)
             .map(Some)
-            .map_err(|error| ApiError::field(self.name(name), format!("has the wrong type: {error}")))
+            .map_err(|_| ApiError::field(self.name(name), format!("must be {}, not {found}", T::WHAT)))
     }
 
     /// A field as it is, left where it is.
@@ -64,7 +104,7 @@ impl Fields {
     }
 
     /// A field that must be there.
-    pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+    pub(crate) fn need<T: Expected>(&mut self, name: &str) -> Result<T> {
         self.take(name)?
             .ok_or_else(|| ApiError::field(self.name(name), "is missing").code("missing_required_parameter"))
     }
@@ -133,8 +173,9 @@ impl Fields {
 
 /// A message with plain text: parts are joined, and a `developer` is what templates call `system`.
 fn message(value: Value, name: &str) -> Result<Message> {
+    check_message(&value, name)?;
     let mut message: Message = serde_json::from_value(value)
-        .map_err(|error| ApiError::field(name, format!("is not a message: {error}")))?;
+        .map_err(|_| ApiError::field(name, "is not a message: a field in it has the wrong type"))?;
     if let Some(akunu_text::chat::Content::Parts(parts)) = &message.content {
         let mut text = String::new();
         for (i, part) in parts.iter().enumerate() {
@@ -156,6 +197,54 @@ fn message(value: Value, name: &str) -> Result<Message> {
     }
     message.decode_tool_arguments();
     Ok(message)
+}
+
+/// Looks for what is not as messages are.
+fn check_message(message: &Value, name: &str) -> Result<()> {
+    let wrong = |field: &str, what: &str, value: &Value| {
+        Err(ApiError::field(format!("{name}{field}"), format!("must be {what}, not {}", kind(value))))
+    };
+    let Value::Object(fields) = message else { return wrong("", "an object", message) };
+    match fields.get("role") {
+        Some(Value::String(_)) => {}
+        Some(role) => return wrong(".role", "a string", role),
+        None => return Err(ApiError::field(format!("{name}.role"), "is missing")),
+    }
+    match fields.get("content") {
+        None | Some(Value::Null | Value::String(_)) => {}
+        Some(Value::Array(parts)) => {
+            for (i, part) in parts.iter().enumerate() {
+                let at = format!(".content[{i}]");
+                match (part, &part["type"], &part["text"]) {
+                    (Value::Object(_), Value::String(_), Value::Null | Value::String(_)) => {}
+                    (Value::Object(_), Value::String(_), text) => {
+                        return wrong(&format!("{at}.text"), "a string", text);
+                    }
+                    (Value::Object(_), kind, _) => return wrong(&format!("{at}.type"), "a string", kind),
+                    _ => return wrong(&at, "an object", part),
+                }
+            }
+        }
+        Some(content) => return wrong(".content", "a string or a list of parts", content),
+    }
+    for field in ["name", "tool_call_id", "reasoning_content"] {
+        if let Some(value) = fields.get(field).filter(|value| !value.is_string() && !value.is_null()) {
+            return wrong(&format!(".{field}"), "a string", value);
+        }
+    }
+    let calls = match fields.get("tool_calls") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(calls)) => calls,
+        Some(calls) => return wrong(".tool_calls", "a list", calls),
+    };
+    for (i, call) in calls.iter().enumerate() {
+        let function = &call["function"];
+        if !function["name"].is_string() || function.get("arguments").is_none() {
+            let problem = "must have a `name`, which is a string, and `arguments`";
+            return Err(ApiError::field(format!("{name}.tool_calls[{i}].function"), problem));
+        }
+    }
+    Ok(())
 }
 
 fn thought(part: &akunu_text::chat::Part) -> Option<String> {
@@ -182,6 +271,10 @@ mod tests {
         assert_eq!(param(fields.number("top_p", 0.0, 1.0).unwrap_err()), "top_p");
         let mut options = fields.object("options").unwrap().unwrap();
         assert_eq!(param(options.take::<u64>("seed").unwrap_err()), "options.seed");
+        let error = Fields::of("n", json!("3")).take::<usize>("n").unwrap_err();
+        assert_eq!(error.message, "`n` must be a whole number from 0 on, not a string");
+        let error = Fields::of("n", json!(-1)).take::<usize>("n").unwrap_err();
+        assert_eq!(error.message, "`n` must be a whole number from 0 on, not -1");
         let error = fields.need::<String>("model").unwrap_err();
         assert_eq!((error.code, param(error)), (Some("missing_required_parameter"), "model".to_owned()));
     }
@@ -208,6 +301,54 @@ mod tests {
         assert_eq!(error.param.as_deref(), Some("messages[0].content[0]"));
         for bad in [json!([]), json!(["hi"]), json!("hi"), json!([{"content": "no role"}])] {
             assert!(fields(&json!({"messages": bad})).messages("messages").is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_message_is_said_of_its_field() {
+        for (message, param, problem) in [
+            (json!("hi"), "messages[0]", "must be an object, not a string"),
+            (json!({"content": "hi"}), "messages[0].role", "is missing"),
+            (json!({"role": 3}), "messages[0].role", "must be a string, not 3"),
+            (
+                json!({"role": "user", "content": 3}),
+                "messages[0].content",
+                "must be a string or a list of parts, not 3",
+            ),
+            (
+                json!({"role": "user", "content": ["hi"]}),
+                "messages[0].content[0]",
+                "must be an object, not a string",
+            ),
+            (
+                json!({"role": "user", "content": [{"text": "hi"}]}),
+                "messages[0].content[0].type",
+                "must be a string, not null",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "text", "text": 3}]}),
+                "messages[0].content[0].text",
+                "must be a string, not 3",
+            ),
+            (
+                json!({"role": "tool", "tool_call_id": 3}),
+                "messages[0].tool_call_id",
+                "must be a string, not 3",
+            ),
+            (
+                json!({"role": "assistant", "tool_calls": {}}),
+                "messages[0].tool_calls",
+                "must be a list, not an object",
+            ),
+            (
+                json!({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}),
+                "messages[0].tool_calls[0].function",
+                "must have a `name`, which is a string, and `arguments`",
+            ),
+        ] {
+            let error = fields(&json!({"messages": [message]})).messages("messages").unwrap_err();
+            assert_eq!(error.message, format!("`{param}` {problem}"));
+            assert_eq!(error.param.as_deref(), Some(param));
         }
     }
 

@@ -15,7 +15,7 @@
 //! let server = Server::new(Config::default());
 //! server.add("my-model", Scheduler::new(model, &Limits::default())?, None)?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! server.run(listener, std::future::pending()).await;
+//! server.run(listener, std::future::pending()).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -28,6 +28,7 @@ mod calls;
 mod config;
 mod constraints;
 mod conversation;
+mod disk;
 mod error;
 mod fields;
 mod form;
@@ -111,8 +112,12 @@ impl Server {
     }
 
     /// Answers until `stop` comes. Answers that are under way then have the configured time to finish, and are ended after it.
-    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+    /// An error at once if others can reach the listener and the configuration does not let them, see [`Config::at`].
+    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> akunu::Result<()> {
         let Server { app, tls } = self;
+        if let Ok(address) = listener.local_addr() {
+            app.config.check(address.ip())?;
+        }
         let sweeper = app.config.idle_timeout.map(|timeout| {
             let models = Arc::clone(&app.models);
             tokio::spawn(async move { models.sweep(timeout).await })
@@ -120,7 +125,7 @@ impl Server {
         let open = listen::accept(listener, app.router(), &app.config, tls.as_ref(), stop).await;
         let mut closed = std::pin::pin!(open.shutdown());
         if tokio::time::timeout(app.config.shutdown_grace, &mut closed).await.is_ok() {
-            return;
+            return Ok(());
         }
         if let Some(sweeper) = sweeper {
             sweeper.abort();
@@ -128,5 +133,6 @@ impl Server {
         app.models.abort();
         // What does not close by then has no one at its other end.
         let _ = tokio::time::timeout(LAST_MOMENT, closed).await;
+        Ok(())
     }
 }

@@ -32,6 +32,11 @@ pub(crate) fn asked(
     write(log, caller, "request", &fields);
 }
 
+/// Texts or a recording for a model, of which there is this much.
+pub(crate) fn brought(log: Log, caller: &Caller, model: &str, what: &str, much: usize) {
+    write(log, caller, "request", &[("model", json!(model)), (what, json!(much))]);
+}
+
 /// An answer of a model, complete or not.
 pub(crate) fn answered(
     log: Log,

@@ -1,6 +1,7 @@
 //! The models a server has: those in memory, and those that can be brought back.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,7 @@ use akunu::embed::{EmbedOptions, Embedder};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::disk::OnDisk;
 use crate::error::ApiError;
 use crate::library::{Library, Loaded, Source, Task};
 use crate::resident::{Embedding, Leaving, Listener, Resident, Served};
@@ -77,9 +79,15 @@ impl Models {
 
     /// Adds a model without loading it, unless there is one of that id.
     pub(crate) fn insert(&self, id: &str, source: Option<Source>) -> akunu::Result<Arc<Entry>> {
-        let described = RwLock::new(json!({
+        let mut described = json!({
             "id": id, "object": "model", "created": unix_time(), "owned_by": "akunu", "loaded": false,
-        }));
+        });
+        if let Some(source) = &source {
+            let OnDisk { bytes, digest } = OnDisk::of(Path::new(&source.model));
+            described["size"] = json!(bytes);
+            described["digest"] = json!(digest);
+        }
+        let described = RwLock::new(described);
         let (tasks, residents) = (OnceLock::new(), RwLock::default());
         let entry = Arc::new(Entry { id: id.to_owned(), source, tasks, residents, described });
         let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
@@ -386,7 +394,8 @@ impl Entry {
     }
 }
 
-fn unix_time() -> u64 {
+/// Seconds since 1970.
+pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

@@ -18,11 +18,15 @@ use crate::constraints;
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
+use crate::models::unix_time;
 use crate::openai::embeddings::{Input, vectors};
 use crate::openai::models::may_manage;
-use crate::resident::Served;
+use crate::resident::{Resident, Served};
 use crate::thinking::{Said, Thinking};
 use crate::tools::Tools;
+
+/// The highest temperature: Ollama itself has no bound.
+const HOTTEST: f32 = 10.0;
 
 /// `GET /api/version`
 pub(crate) async fn version() -> Json<Value> {
@@ -32,17 +36,46 @@ pub(crate) async fn version() -> Json<Value> {
 /// `GET /api/tags`
 pub(crate) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
     let describe = |model: &Value| {
-        json!({
-            "name": model["id"],
-            "model": model["id"],
-            "modified_at": time(DateTime::from_unix(model["created"].as_u64().unwrap_or(0))),
-            "size": model["size"].as_u64().unwrap_or(0),
-            "digest": "",
-            "details": details(model["family"].as_str().unwrap_or("")),
-        })
+        let mut entry = entry(model);
+        entry["modified_at"] = json!(time(DateTime::from_unix(model["created"].as_u64().unwrap_or(0))));
+        entry["size"] = json!(model["size"].as_u64().unwrap_or(0));
+        entry
     };
     let models: Vec<Value> = app.models.describe().iter().map(describe).collect();
     Json(json!({"models": models}))
+}
+
+/// `GET /api/ps`: the models in memory, and when they leave it if nobody asks for them.
+pub(crate) async fn running(State(app): State<Arc<App>>) -> Json<Value> {
+    let all = app.models.describe();
+    let describe = |resident: &Resident| {
+        let model = all.iter().find(|model| model["id"] == resident.id()).unwrap_or(&Value::Null);
+        let mut entry = entry(model);
+        // Where nobody counts, a model takes as much as its files.
+        let size = Some(resident.memory()).filter(|&bytes| bytes > 0).or(model["size"].as_u64());
+        let on_cpu = ["cpu", "reference"].iter().any(|name| model["backend"] == *name);
+        entry["size"] = json!(size);
+        entry["size_vram"] = if on_cpu { json!(0) } else { json!(size) };
+        entry["context_length"] = model["context_length"].clone();
+        // One that stays leaves at the end of all years.
+        let leaves = app.config.idle_timeout.map_or(u64::MAX, |timeout| {
+            unix_time() + timeout.saturating_sub(resident.last_use().get().elapsed()).as_secs()
+        });
+        entry["expires_at"] = json!(time(DateTime::from_unix(leaves)));
+        entry
+    };
+    let models: Vec<Value> = app.models.loaded().iter().map(describe).collect();
+    Json(json!({"models": models}))
+}
+
+/// What both lists say of a model.
+fn entry(model: &Value) -> Value {
+    json!({
+        "name": model["id"],
+        "model": model["id"],
+        "digest": model["digest"].as_str().unwrap_or_default(),
+        "details": details(model["family"].as_str().unwrap_or("")),
+    })
 }
 
 /// `POST /api/show`
@@ -217,7 +250,7 @@ fn settings(fields: &mut Fields, served: &Served) -> Result<(Settings, bool), Ap
         return Err(ApiError::field("options.num_ctx", problem));
     }
     let settings = Settings {
-        sampling: sampling(&mut options, served)?,
+        sampling: sampling(&mut options, served, HOTTEST)?,
         // Negative numbers mean no limit.
         max_tokens: options.take::<i64>("num_predict")?.and_then(|n| usize::try_from(n).ok()),
         stop: options.strings("stop")?,
@@ -237,7 +270,9 @@ async fn answer(
     kind: Kind,
 ) -> Result<Response, ApiError> {
     let syntax = prompt.calls;
-    let answer = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?.ask(call).await?;
+    let mut question = Question::new(&call.app, Arc::clone(&served), prompt, settings, streamed)?;
+    question.form = Some("format");
+    let answer = question.ask(call).await?;
     let lines = Lines { served, kind, finished: None, calls: Calls::new(syntax, 1), call: None };
     if streamed {
         return Ok(stream(answer, lines));

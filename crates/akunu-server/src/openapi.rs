@@ -86,6 +86,7 @@ fn paths() -> Value {
         ("Ollama", "post /api/embed", "Turn texts into vectors", "OllamaEmbedRequest", Json),
         ("Ollama", "post /api/embeddings", "Turn a text into a vector", "OllamaEmbeddingsRequest", Json),
         ("Ollama", "get /api/tags", "What models there are", "", Json),
+        ("Ollama", "get /api/ps", "What models are in memory", "", Json),
         ("Ollama", "post /api/show", "What a model is", "OllamaShowRequest", Json),
         ("Ollama", "get /api/version", "The version of the server", "", Json),
         ("Models", "get /v1/models", "What models there are", "", Json),

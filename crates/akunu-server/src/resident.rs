@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use akunu::embed::Embedder;
-use akunu::scheduler::Scheduler;
+use akunu::scheduler::{Request, Response, Scheduler};
 use akunu::speech::Transcriber;
 use akunu_text::chat::{ChatTemplate, TemplateError};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::batcher::Batcher;
+use crate::disk::OnDisk;
 use crate::error::ApiError;
 use crate::library::{Loaded, Task};
 
-/// Constraints that may be compiled, or wait for it, on threads of their own at once. Others wait without one.
-const MOST_COMPILING: usize = 32;
+/// Constraints that may be compiled, or wait for it, on threads of their own at once, of short ones and of others. Further ones
+/// wait without one.
+const MOST_COMPILING: usize = 16;
 
 /// Requests that may wait for an embedder, or a model of speech. Each takes no more memory than its body.
 const MOST_WAITING: usize = 256;
@@ -30,8 +32,8 @@ pub(crate) struct Served {
     pub(crate) template: Option<ChatTemplate>,
     /// The one in its place for conversations with tools, where the model has templates of its own, or what is wrong with it.
     tool_template: Option<Result<ChatTemplate, TemplateError>>,
-    /// For those who compile constraints.
-    pub(crate) compiling: Arc<Semaphore>,
+    /// For those who compile constraints: short ones, and others.
+    compiling: [Arc<Semaphore>; 2],
     /// What it takes in memory; 0 where nobody counts.
     memory: u64,
     pub(crate) used: LastUse,
@@ -44,6 +46,28 @@ impl Served {
             Some(own) if has_tools => own.as_ref().map(Some),
             _ => Ok(self.template.as_ref()),
         }
+    }
+}
+
+impl Served {
+    /// Puts a request into the queue, once its constraint is compiled. That may take a while: not where others wait, nor on all of
+    /// the threads for such work.
+    pub(crate) async fn submit(
+        self: &Arc<Served>,
+        request: Request,
+    ) -> Result<akunu::Result<Response>, ApiError> {
+        let constraint = match &request.settings.constraint {
+            Some(constraint) if !self.scheduler.model().has_compiled(constraint) => constraint,
+            _ => return Ok(self.scheduler.submit(request)),
+        };
+        let places = &self.compiling[usize::from(!constraint.is_short())];
+        let place = Arc::clone(places).acquire_owned().await;
+        let own = Arc::clone(self);
+        let work = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            own.scheduler.submit(request)
+        });
+        work.await.map_err(|_| ApiError::bug())
     }
 }
 
@@ -117,7 +141,7 @@ impl Resident {
                     Some(_) => (Some(own(false)?), Some(own(true))),
                     None => (None, None),
                 };
-                let compiling = Arc::new(Semaphore::new(MOST_COMPILING));
+                let compiling = [(); 2].map(|()| Arc::new(Semaphore::new(MOST_COMPILING)));
                 Resident::Writer(Arc::new(Served {
                     id,
                     scheduler,
@@ -223,12 +247,14 @@ impl Resident {
                 (transcriber.path(), transcriber.backend(), more)
             }
         };
+        let OnDisk { bytes, digest } = OnDisk::of(path);
         let mut described = json!({
             "id": self.id(),
             "object": "model",
             "created": 0,
             "owned_by": "akunu",
-            "size": std::fs::metadata(path).map_or(0, |file| file.len()),
+            "size": bytes,
+            "digest": digest,
             "memory": self.memory(),
             "backend": backend,
             "loaded": true,

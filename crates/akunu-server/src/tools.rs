@@ -10,11 +10,53 @@ use crate::resident::Served;
 
 type Result<T> = std::result::Result<T, ApiError>;
 
+/// Where an interface has a tool's name and the schema of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `function/name` and `function/parameters`, as OpenAI's chats and Ollama's have them.
+    Function,
+    /// `name` and `parameters`, as OpenAI's newer interface has them.
+    Flat,
+    /// `name` and `input_schema`, as Anthropic's has them.
+    InputSchema,
+}
+
+impl Layout {
+    /// A place within the tools of a request, of which the engine says where OpenAI's chats have it.
+    fn place(self, place: &str) -> String {
+        let Some((tool, within)) = place.split_once("/function/") else { return place.to_owned() };
+        match (self, within.strip_prefix("parameters")) {
+            (Layout::Function, _) => place.to_owned(),
+            (Layout::InputSchema, Some(schema)) => format!("{tool}/input_schema{schema}"),
+            (Layout::Flat | Layout::InputSchema, _) => format!("{tool}/{within}"),
+        }
+    }
+}
+
+/// What is wrong with what a request says of the form of its answer: in the words of the request, if it has tools, and else of
+/// the field that has the form.
+pub(crate) fn refused(error: akunu::Error, tools: Option<Layout>, form: Option<&'static str>) -> ApiError {
+    let akunu::Error::Constraint { language, place, problem } = error else { return error.into() };
+    let of_tools = language == "tools" || place.starts_with("tools/");
+    match tools.filter(|_| of_tools) {
+        Some(layout) => {
+            let place = layout.place(&place);
+            ApiError::from(akunu::Error::Constraint { language, place, problem }).param("tools")
+        }
+        None => {
+            let error = ApiError::from(akunu::Error::Constraint { language, place, problem });
+            form.into_iter().fold(error, ApiError::param)
+        }
+    }
+}
+
 /// Tools a model may, or must, call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tools {
     /// As OpenAI's interface has them.
     definitions: Vec<Value>,
+    /// As the request has them.
+    pub(crate) layout: Layout,
     choice: ToolChoice,
     /// Whether one answer may call several.
     several: bool,
@@ -26,7 +68,7 @@ impl Tools {
         for name in ["functions", "function_call"] {
             fields.refuse(name, &[json!([]), json!("none")], "is the old way: use `tools`")?;
         }
-        Tools::chosen(definitions(fields)?, fields)
+        Tools::chosen(definitions(fields)?, Layout::Function, fields)
     }
 
     /// The same in the words of OpenAI's newer interface, where a definition has its fields one step higher.
@@ -43,10 +85,10 @@ impl Tools {
             Ok(json!({"type": "function", "function": function}))
         };
         let definitions = tools.into_iter().enumerate().map(definition).collect::<Result<Vec<_>>>()?;
-        Tools::chosen(definitions, fields)
+        Tools::chosen(definitions, Layout::Flat, fields)
     }
 
-    fn chosen(definitions: Vec<Value>, fields: &mut Fields) -> Result<Option<Tools>> {
+    fn chosen(definitions: Vec<Value>, layout: Layout, fields: &mut Fields) -> Result<Option<Tools>> {
         let several = fields.take("parallel_tool_calls")?.unwrap_or(true);
         let choice = match fields.take::<Value>("tool_choice")? {
             None => Some(ToolChoice::Auto),
@@ -61,7 +103,7 @@ impl Tools {
                 Some(ToolChoice::Named(name.ok_or_else(unknown_choice)?.to_owned()))
             }
         };
-        Tools::new(definitions, choice, several)
+        Tools::new(definitions, layout, choice, several)
     }
 
     /// The same in Anthropic's words.
@@ -83,7 +125,7 @@ impl Tools {
         };
         let definitions = tools.into_iter().enumerate().map(definition).collect::<Result<Vec<_>>>()?;
         let Some(mut given) = fields.object("tool_choice")? else {
-            return Tools::new(definitions, Some(ToolChoice::Auto), true);
+            return Tools::new(definitions, Layout::InputSchema, Some(ToolChoice::Auto), true);
         };
         let choice = match given.need::<String>("type")?.as_str() {
             "none" => None,
@@ -94,41 +136,50 @@ impl Tools {
         };
         let several = !given.take("disable_parallel_tool_use")?.unwrap_or(false);
         given.end()?;
-        Tools::new(definitions, choice, several)
+        Tools::new(definitions, Layout::InputSchema, choice, several)
     }
 
     /// The same in Ollama's words, which leave the choice to the model.
     pub(crate) fn ollama(fields: &mut Fields) -> Result<Option<Tools>> {
-        Tools::new(definitions(fields)?, Some(ToolChoice::Auto), true)
+        Tools::new(definitions(fields)?, Layout::Function, Some(ToolChoice::Auto), true)
     }
 
-    fn new(definitions: Vec<Value>, choice: Option<ToolChoice>, several: bool) -> Result<Option<Tools>> {
+    fn new(
+        definitions: Vec<Value>,
+        layout: Layout,
+        choice: Option<ToolChoice>,
+        several: bool,
+    ) -> Result<Option<Tools>> {
         match choice {
             Some(ToolChoice::Required | ToolChoice::Named(_)) if definitions.is_empty() => {
                 Err(ApiError::field("tool_choice", "needs `tools`"))
             }
-            Some(choice) if !definitions.is_empty() => Ok(Some(Tools { definitions, choice, several })),
+            Some(choice) if !definitions.is_empty() => {
+                Ok(Some(Tools { definitions, layout, choice, several }))
+            }
             _ => Ok(None),
         }
     }
 
-    /// Holds answers to the form of calls, and says how they are read back.
+    /// Holds answers to the form of calls, and says how they are read back. Where the request has a form for answers too, it is
+    /// for those that call nothing.
     pub(crate) fn apply(
         &self,
         served: &Served,
         template: &ChatTemplate,
         settings: &mut Settings,
     ) -> Result<&'static ToolSyntax> {
-        if settings.constraint.is_some() {
-            return Err(ApiError::field("tools", "cannot go with a format for the answer"));
-        }
         let syntax = ToolSyntax::of_template(template.source()).ok_or_else(|| {
             let problem = format!("cannot be used: how {} calls them is not known here", served.id);
             ApiError::unsupported("tools", problem)
         })?;
         let tokenizer = served.scheduler.model().tokenizer()?;
-        let constraint = Constraint::tools(syntax, &self.definitions, &self.choice, self.several, tokenizer);
-        settings.constraint = Some(constraint.map_err(|error| ApiError::from(error).param("tools"))?);
+        let Tools { definitions, layout, choice, several } = self;
+        let constraint = match settings.constraint.take().filter(|_| *choice == ToolChoice::Auto) {
+            Some(answer) => answer.or_calls(syntax, definitions, *several, tokenizer),
+            None => Constraint::tools(syntax, definitions, choice, *several, tokenizer),
+        };
+        settings.constraint = Some(constraint.map_err(|error| refused(error, Some(*layout), None))?);
         // Marks that are control tokens have no text otherwise.
         settings.shown_tokens.extend(Syntax::all_marks().filter_map(|mark| tokenizer.id_of(mark)));
         Ok(syntax)
@@ -244,10 +295,12 @@ mod tests {
                 ToolChoice::Named("sum".to_owned()),
             ),
         ] {
-            let expected = Tools { definitions: vec![sum()], choice, several: true };
-            assert_eq!(openai(theirs.clone()).as_ref(), Some(&expected));
-            assert_eq!(responses(theirs).as_ref(), Some(&expected));
-            assert_eq!(anthropic(others), Some(expected));
+            let expected = |layout| {
+                Some(Tools { definitions: vec![sum()], layout, choice: choice.clone(), several: true })
+            };
+            assert_eq!(openai(theirs.clone()), expected(Layout::Function));
+            assert_eq!(responses(theirs), expected(Layout::Flat));
+            assert_eq!(anthropic(others), expected(Layout::InputSchema));
         }
         assert_eq!((openai(json!("none")), anthropic(json!({"type": "none"}))), (None, None));
         assert_eq!(Tools::openai(&mut fields(&json!({}))).unwrap(), None);
@@ -270,6 +323,21 @@ mod tests {
                 Tools::openai(&mut fields(&body)).unwrap_err().param.as_deref(),
                 Some(param),
                 "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_the_request() {
+        let schema = "tools/1/function/parameters/properties/function/not";
+        for (layout, name, place) in [
+            (Layout::Function, "tools/0/function/name", schema),
+            (Layout::Flat, "tools/0/name", "tools/1/parameters/properties/function/not"),
+            (Layout::InputSchema, "tools/0/name", "tools/1/input_schema/properties/function/not"),
+        ] {
+            assert_eq!(
+                (layout.place("tools/0/function/name").as_str(), layout.place(schema).as_str()),
+                (name, place)
             );
         }
     }

@@ -181,6 +181,8 @@ fn what_is_not_understood_is_refused_by_name() {
     assert_eq!(refused(json!({"mirostat": 2})), of("mirostat", "unknown_parameter"));
     assert_eq!(refused(json!({"temperature": "hot"})), of("temperature", ""));
     assert_eq!(refused(json!({"temperature": -1})), of("temperature", ""));
+    assert_eq!(refused(json!({"temperature": 2.5})), of("temperature", ""));
+    assert_eq!(refused(json!({"logit_bias": {"999999": 1}})), of("logit_bias", ""));
     assert_eq!(refused(json!({"n": 99})), of("n", ""));
     assert_eq!(refused(json!({"max_tokens": 1.5})), of("max_tokens", ""));
     assert_eq!(refused(json!({"stop": [1]})), of("stop", ""));

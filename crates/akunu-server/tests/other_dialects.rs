@@ -99,6 +99,7 @@ fn refusals_are_in_the_words_of_the_interface() {
     for more in [
         json!({"tools": [{"type": "web_search_20250305", "name": "f"}]}),
         json!({"thinking": {"type": "enabled"}}),
+        json!({"temperature": 1.5}),
         json!({"what": 1}),
     ] {
         assert_eq!(server.post("/v1/messages", &message(&more)).status, 400, "{more}");
@@ -152,7 +153,17 @@ fn ollama_streams_lines_unless_told_otherwise() {
 fn ollama_tells_what_there_is() {
     let server = simple();
     assert!(server.get("/api/version").json()["version"].is_string());
-    assert_eq!(server.get("/api/tags").json()["models"][0]["name"], "tiny-llama");
+    let listed = server.get("/api/tags").json()["models"][0].clone();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/tiny/llama/model.gguf");
+    assert_eq!(listed["size"].as_u64().unwrap(), std::fs::metadata(file).unwrap().len());
+    assert_eq!((&listed["name"], listed["digest"].as_str().unwrap().len()), (&json!("tiny-llama"), 64));
+    let running = server.get("/api/ps").json()["models"][0].clone();
+    assert_eq!((&running["name"], &running["digest"]), (&json!("tiny-llama"), &listed["digest"]));
+    assert_eq!((&running["size_vram"], &running["context_length"]), (&json!(0), &json!(256)));
+    assert_eq!(running["expires_at"], "9999-12-31T23:59:59Z");
+    server.post("/api/generate", &json!({"model": "tiny-llama", "keep_alive": 0}));
+    assert_eq!(server.get("/api/ps").json()["models"], json!([]));
+    let server = simple();
     let shown = server.post("/api/show", &json!({"model": "tiny-llama"})).json();
     assert_eq!(shown["model_info"]["llama.context_length"], 256);
 }

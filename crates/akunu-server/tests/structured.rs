@@ -192,26 +192,38 @@ fn tools_that_take_no_object_are_refused_in_every_interface() {
     let schema = json!({"type": "string"});
     let chat_tool = json!([{"type": "function", "function": {"name": "f", "parameters": schema}}]);
     let messages = json!([{"role": "user", "content": "Hi"}]);
-    for (path, body) in [
-        ("/v1/chat/completions", json!({"messages": messages, "tools": chat_tool})),
+    for (path, body, place) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "tools": chat_tool}),
+            "tools/0/function/parameters",
+        ),
         (
             "/v1/responses",
             json!({"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": schema}]}),
+            "tools/0/parameters",
         ),
         (
             "/v1/messages",
             json!({"messages": messages, "max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}]}),
+            "tools/0/input_schema",
         ),
-        ("/api/chat", json!({"messages": messages, "tools": chat_tool})),
+        ("/api/chat", json!({"messages": messages, "tools": chat_tool}), "tools/0/function/parameters"),
     ] {
-        let mut body = body;
-        body["model"] = json!("tiny-llama");
-        let reply = server.post(path, &body);
-        assert!(
-            reply.status == 400 && reply.text().contains("tools/0/function/parameters/type"),
-            "{}",
-            reply.text()
-        );
+        // The first is found when it is read, the second when it is compiled.
+        for (schema, at) in
+            [(schema.clone(), "type"), (json!({"properties": {"a": {"type": "x"}}}), "properties/a/type")]
+        {
+            let body = body.to_string().replace(&json!({"type": "string"}).to_string(), &schema.to_string());
+            let mut body: Value = serde_json::from_str(&body).unwrap();
+            body["model"] = json!("tiny-llama");
+            let reply = server.post(path, &body);
+            let said = reply.text();
+            assert!(reply.status == 400 && said.contains(&format!("JSON Schema, {place}/{at}: ")), "{said}");
+            if path.starts_with("/v1/") && path != "/v1/messages" {
+                assert_eq!(reply.json()["error"]["param"], "tools");
+            }
+        }
     }
 }
 
@@ -263,6 +275,34 @@ fn a_template_for_tools_is_taken_where_there_are_tools() {
     assert_eq!(called["choices"][0]["finish_reason"], "tool_calls");
 }
 
+#[test]
+fn an_answer_has_the_form_that_was_asked_for_or_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(Config { shutdown_grace: Duration::ZERO, ..Config::default() });
+    server.add("tiny-llama", with_two_templates(folder.path()), None).unwrap();
+    let server = start(server);
+    let format = json!({"type": "json_schema", "json_schema": {"name": "city", "schema": schema()}});
+    let ask = |more: Value| {
+        let mut body = chat(&json!({"tools": tools(), "response_format": format}));
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        server.post("/v1/chat/completions", &body).json()["choices"][0].clone()
+    };
+    let said = ask(json!({"logit_bias": brace(&server, 100)}));
+    is_city(said["message"]["content"].as_str().unwrap());
+    assert_eq!(said["message"].get("tool_calls"), None);
+    for called in [ask(json!({"logit_bias": brace(&server, -100)})), ask(json!({"tool_choice": "required"}))]
+    {
+        assert_eq!(called["finish_reason"], "tool_calls");
+        let function = &called["message"]["tool_calls"][0]["function"];
+        match function["name"].as_str().unwrap() {
+            "weather" => is_city(function["arguments"].as_str().unwrap()),
+            other => assert_eq!(other, "now"),
+        }
+    }
+}
+
 /// How a request makes the random model begin a call, or not.
 fn brace(server: &Running, bias: i32) -> Value {
     let ask = json!({"text": "{", "add_special": false});
@@ -295,8 +335,10 @@ fn what_begins_like_a_call_is_held_to_be_one_and_the_rest_is_free() {
         assert!(!said["message"]["content"].as_str().unwrap().is_empty());
         assert_eq!(said["message"].get("tool_calls"), None);
     }
+    // Calls that begin as any object might leave no room for one.
     let both = chat(&json!({"tools": tools(), "response_format": {"type": "json_object"}}));
-    assert_eq!(server.post("/v1/chat/completions", &both).status, 400);
+    let refused = server.post("/v1/chat/completions", &both);
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("tools")));
 }
 
 #[test]

@@ -184,6 +184,11 @@ impl Model {
         self.0.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(&self.0.path))
     }
 
+    /// Whether a matcher for a constraint is at hand: it was made before, and need not be compiled.
+    pub fn has_compiled(&self, constraint: &Constraint) -> bool {
+        self.0.constraints.has(constraint)
+    }
+
     /// Compiles a constraint against the model's vocabulary, or takes it from those that were, and gives a matcher at the
     /// beginning of a text.
     pub fn matcher(&self, constraint: &Constraint) -> Result<Matcher> {

@@ -111,6 +111,7 @@ async fn answer(mut form: Form, asked: Asked, mut settings: SpeechSettings) -> R
     let listener = form.app.models.find_listener(asked.model.as_deref()).await?;
     let model = listener.id.clone();
     form.app.metrics.started(&model, 0, 0);
+    log::brought(form.app.config.log, &form.caller, &model, "bytes", sound.len());
     let work = Work { listener, settings, name, sound };
     if asked.stream {
         return Ok(streamed(work, model, &form));
@@ -233,7 +234,10 @@ fn streamed(work: Work, model: String, form: &Form) -> Response {
                 let text = transcription.text.trim();
                 json!({"type": "transcript.text.done", "text": text, "usage": usage(&transcription)})
             }
-            Err(error) => error.body(Dialect::OpenAi),
+            Err(error) => {
+                log::plain(app.config.log, &caller, error.status.as_u16());
+                error.body(Dialect::OpenAi)
+            }
         };
         let _ = send.send(event(&last));
     });

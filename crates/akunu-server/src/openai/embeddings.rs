@@ -142,6 +142,7 @@ pub(crate) async fn vectors(
     let texts = tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(ApiError::bug()))?;
     let (count, tokens) = (texts.len(), texts.iter().map(Vec::len).sum());
     call.app.metrics.started(&model, tokens, 0);
+    log::brought(call.app.config.log, &call.caller, &model, "texts", count);
     let vectors = embedding.batcher.embed(texts, shape).await?;
     embedding.used.touch();
     log::embedded(call.app.config.log, &call.caller, &model, count, tokens);

@@ -9,7 +9,6 @@ pub(crate) mod responses;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use akunu::Settings;
 use serde_json::{Value, json};
@@ -18,8 +17,12 @@ use crate::ask::{Question, random, sampling, sse, timings, usage};
 use crate::constraints;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::models::unix_time;
 use crate::resident::Served;
 use crate::thinking::Taken;
+
+/// The highest temperature.
+const HOTTEST: f32 = 2.0;
 
 /// Most alternatives a client may ask for with each token.
 const MOST_ALTERNATIVES: usize = 20;
@@ -38,7 +41,7 @@ impl Wishes {
     fn read(fields: &mut Fields, served: &Served) -> Result<Wishes, ApiError> {
         let most = fields.take("max_completion_tokens")?;
         let max_tokens = fields.take("max_tokens")?;
-        let sampling = sampling(fields, served)?;
+        let sampling = sampling(fields, served, HOTTEST)?;
         let (form, constraint) = constraints::read(fields)?.unzip();
         let settings = Settings {
             sampling,
@@ -70,7 +73,7 @@ impl Wishes {
     fn apply(&self, question: &mut Question, log_probabilities: Option<usize>) {
         question.request.choices = self.choices;
         question.request.log_probabilities = log_probabilities;
-        question.form = question.form.or(self.form);
+        question.form = self.form;
     }
 }
 
@@ -123,10 +126,6 @@ impl Envelope {
         }
         out.push_str("data: [DONE]\n\n");
     }
-}
-
-fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// An id for an answer.

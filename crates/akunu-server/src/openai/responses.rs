@@ -7,7 +7,7 @@ use akunu_text::chat::{Channel, Message};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::{new_id, unix_time};
+use super::{HOTTEST, new_id};
 use crate::app;
 use crate::ask::{Question, Wire, sampling, sse, stream, whole};
 use crate::calls::{self, Call, Calls, Part};
@@ -15,6 +15,7 @@ use crate::constraints;
 use crate::conversation::Conversation;
 use crate::error::{ApiError, Dialect};
 use crate::fields::Fields;
+use crate::models::unix_time;
 use crate::resident::Served;
 use crate::thinking::{Said, Taken, Thinking};
 use crate::tools::Tools;
@@ -29,7 +30,7 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
     let max_tokens: Option<usize> = fields.take("max_output_tokens")?;
     let format = fields.get("text").and_then(|text| text.get("format")).cloned();
     let mut settings = Settings {
-        sampling: sampling(fields, &served)?,
+        sampling: sampling(fields, &served, HOTTEST)?,
         max_tokens,
         constraint: constraints::text_format(fields)?,
         ..Settings::default()
@@ -79,7 +80,7 @@ pub(crate) async fn respond(mut call: app::Call) -> Result<Response, ApiError> {
         events: 0,
     };
     let mut question = Question::new(&call.app, served, prompt, settings, streamed)?;
-    question.form.get_or_insert("text.format");
+    question.form = Some("text.format");
     let answer = question.ask(&call).await?;
     if streamed {
         return Ok(stream(answer, reply));

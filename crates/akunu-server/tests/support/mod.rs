@@ -61,7 +61,7 @@ pub fn start(server: Server) -> Running {
         let stopped = async {
             let _ = stopped.await;
         };
-        runtime.block_on(server.run(listener, stopped));
+        runtime.block_on(server.run(listener, stopped)).unwrap();
     });
     Running { address, stop: Some(stop), thread: Some(thread) }
 }

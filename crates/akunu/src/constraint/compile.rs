@@ -12,7 +12,7 @@ use serde_json::Value;
 use toktrie::TokEnv;
 
 use super::vocabulary::Vocabulary;
-use super::{Constraint, Language, Matcher, schema, tools};
+use super::{Constraint, Language, Matcher, pattern, schema, tools};
 use crate::{Error, Result};
 
 /// Grammars that are kept, and how long they may be together: what they take in memory grows with that.
@@ -55,13 +55,14 @@ pub(crate) struct Compiler {
     factory: OnceLock<Result<ParserFactory, String>>,
     /// The one used last is the last one.
     kept: Mutex<Vec<(Constraint, Compiled)>>,
-    /// Held while a grammar is compiled: one after another, so that many large ones do not take memory together.
-    turn: Mutex<()>,
+    /// Held while a grammar is compiled: one after another, so that many large ones do not take memory together. Short ones,
+    /// which take little of it and seldom long, have a turn of their own and do not wait for large ones.
+    turns: [Mutex<()>; 2],
 }
 
 impl Compiler {
     pub(crate) fn new() -> Compiler {
-        Compiler { factory: OnceLock::new(), kept: Mutex::default(), turn: Mutex::default() }
+        Compiler { factory: OnceLock::new(), kept: Mutex::default(), turns: Default::default() }
     }
 
     /// A matcher at the beginning of a text.
@@ -76,7 +77,8 @@ impl Compiler {
         }
         let factory = self.factory.get_or_init(|| factory(tokenizer));
         let factory = factory.as_ref().map_err(|problem| language.error("", problem.clone()))?;
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn =
+            self.turns[usize::from(!constraint.is_short())].lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have waited for the same one.
         if let Some(found) = self.find(constraint) {
             return matcher(found);
@@ -89,10 +91,15 @@ impl Compiler {
         matcher(self.keep(constraint, compiled))
     }
 
+    /// Whether a constraint was met before.
+    pub(crate) fn has(&self, constraint: &Constraint) -> bool {
+        self.find(constraint).is_some()
+    }
+
     fn keep(&self, constraint: &Constraint, compiled: Compiled) -> Compiled {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push((constraint.clone(), compiled.clone()));
-        let bytes = |kept: &[(Constraint, _)]| kept.iter().map(|(own, _)| own.0.text.len()).sum::<usize>();
+        let bytes = |kept: &[(Constraint, _)]| kept.iter().map(|(own, _)| own.len()).sum::<usize>();
         while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
             kept.drain(..1);
         }
@@ -126,9 +133,12 @@ fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidanc
     let read = || {
         factory.create_parser(grammar).map_err(|error| {
             let error = error.to_string();
+            let tools = constraint.0.around.as_ref().and_then(|around| in_tools(around, factory));
             let blamed = match language {
+                _ if tools.is_some() => tools,
                 Language::JsonSchema => in_schema(&constraint.0.text, factory, &error),
                 Language::Tools => in_tools(&constraint.0.text, factory),
+                Language::Regex => Some(in_regex(&constraint.0.text, factory, &error)),
                 _ => None,
             };
             blamed.unwrap_or_else(|| refused(language, &error))
@@ -143,23 +153,47 @@ fn compile(constraint: &Constraint, factory: &ParserFactory) -> Result<llguidanc
         Ok(Err(_)) => return Err(language.error("", "reading it failed")),
         Err(error) => return Err(language.error("", format!("there is no thread to read it: {error}"))),
     };
-    let matcher = llguidance::Matcher::new(Ok(parser));
-    match matcher.get_error() {
+    let mut matcher = llguidance::Matcher::new(Ok(parser));
+    match problem_at_first(&mut matcher) {
         None => Ok(matcher),
+        Some(problem) if language == Language::Regex => Err(in_regex(&constraint.0.text, factory, &problem)),
         Some(problem) => Err(refused(language, &problem)),
     }
+}
+
+/// What keeps a text from beginning, if anything does: some grammars are read and then are too much for the first mask.
+fn problem_at_first(matcher: &mut llguidance::Matcher) -> Option<String> {
+    matcher.get_error().or_else(|| Some(matcher.compute_mask_or_eos().err()?.to_string()))
 }
 
 fn top_level(constraint: &Constraint) -> serde_json::Result<TopLevelGrammar> {
     let grammar = &constraint.0;
     let mut own = match grammar.language {
         Language::JsonSchema => GrammarWithLexer::from_json_schema(serde_json::from_str(&grammar.text)?),
+        Language::Regex => GrammarWithLexer::from_lark(regex_as_lark(&grammar.text)),
         _ => GrammarWithLexer::from_lark(grammar.text.clone()),
     };
     let Some(around) = &grammar.around else { return Ok(TopLevelGrammar::from_grammar(own)) };
     own.name = Some("answer".to_owned());
     let around = GrammarWithLexer::from_lark(around.clone());
     Ok(TopLevelGrammar { grammars: vec![around, own], max_tokens: None })
+}
+
+fn regex_as_lark(pattern: &str) -> String {
+    format!("start: /{}/", llguidance::regex_to_lark(pattern, ""))
+}
+
+/// The engine's complaint about an expression, with the place of the smallest part that earns one alone.
+fn in_regex(pattern: &str, factory: &ParserFactory, complaint: &str) -> Error {
+    let until = Instant::now() + SEARCH;
+    let is_too_much = |part: &str| {
+        let grammar = GrammarWithLexer::from_lark(regex_as_lark(part));
+        let parser = factory.create_parser(TopLevelGrammar::from_grammar(grammar));
+        problem_at_first(&mut llguidance::Matcher::new(parser)).is_some()
+    };
+    let mut parts = pattern::parts(pattern).into_iter().take_while(|_| Instant::now() < until);
+    let place = parts.find(|(_, part)| is_too_much(part)).map(|(place, _)| place);
+    Language::Regex.error(place.unwrap_or_else(|| "line 1, column 1".to_owned()), problem_of(complaint).1)
 }
 
 /// The engine's complaint about a schema, with its place.
@@ -223,19 +257,27 @@ fn explained(place: &str, schema: &Value, complaint: &str) -> Error {
     error(place.to_owned(), complaint)
 }
 
-/// The engine's complaint, its place first: it writes `at LINE(COLUMN): PROBLEM` and then shows the lines.
-fn refused(language: Language, complaint: &str) -> Error {
+/// Where the engine's complaint is about, if it says so, and what it is: it writes `at LINE(COLUMN): PROBLEM` and then shows
+/// the lines.
+fn problem_of(complaint: &str) -> (Option<String>, &str) {
     let first = complaint.lines().next().unwrap_or_default();
-    let place = |text: &str| {
-        let (line, rest) = text.split_once('(')?;
-        let (column, problem) = rest.split_once("): ")?;
+    let place = |text: &'_ str| -> Option<String> {
+        let (line, column) = text.split_once('(')?;
         let (line, column): (usize, usize) = (line.parse().ok()?, column.parse().ok()?);
-        Some((format!("line {line}, column {column}"), problem.to_owned()))
+        Some(format!("line {line}, column {column}"))
     };
-    // Only in Lark do lines and columns mean anything to who wrote it.
-    match place(first.strip_prefix("at ").unwrap_or(first)) {
-        Some((place, problem)) if language == Language::Lark => language.error(place, problem),
-        Some((_, problem)) => language.error("", problem),
-        None => language.error("", first),
+    let Some((before, problem)) = first.strip_prefix("at ").unwrap_or(first).split_once("): ") else {
+        return (None, first);
+    };
+    match place(before) {
+        Some(place) => (Some(place), problem),
+        None => (None, first),
     }
+}
+
+fn refused(language: Language, complaint: &str) -> Error {
+    let (place, problem) = problem_of(complaint);
+    // Only in Lark do lines and columns mean anything to who wrote it.
+    let place = place.filter(|_| language == Language::Lark);
+    language.error(place.unwrap_or_default(), problem)
 }

@@ -10,6 +10,9 @@ use crate::Result;
 /// Brackets within brackets, before reading them could exhaust the stack.
 const DEEPEST: usize = 200;
 
+/// Names, literals and expressions in a grammar: more take the engine seconds to read, and then it takes few of such grammars.
+const MOST_ITEMS: usize = 20_000;
+
 /// A text as a literal.
 pub(super) fn literal(text: &str) -> String {
     let mut literal = String::from("\"");
@@ -44,13 +47,19 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The same grammar with the schemas in it (`%json {...}`) checked and written as all schemas are. Lines stay where they are.
+/// The same grammar with the schemas in it (`%json {...}`) checked and written as all schemas are. Lines stay where they are. A
+/// grammar that is too large is refused.
 pub(super) fn with_checked_schemas(grammar: &str) -> Result<String> {
     const KEYWORD: &str = "%json";
     let mut checked = String::new();
-    let mut at = 0;
+    let (mut at, mut items) = (0, 0);
     while let Some(c) = grammar[at..].chars().next() {
         let rest = &grammar[at..];
+        items += usize::from(matches!(c, '"' | '/' | '<') || is_name(c));
+        if items > MOST_ITEMS {
+            let problem = format!("names, literals and expressions are more than {MOST_ITEMS}");
+            return Err(Language::Lark.error(place(&grammar[..at]), problem));
+        }
         let length = match c {
             '"' => quoted(rest, '"', &['"', '\n']),
             '#' => line(rest),
@@ -72,12 +81,17 @@ pub(super) fn with_checked_schemas(grammar: &str) -> Result<String> {
                 at += length;
                 continue;
             }
+            c if is_name(c) => rest.find(|c| !is_name(c)).unwrap_or(rest.len()),
             c => c.len_utf8(),
         };
         checked.push_str(&rest[..length]);
         at += length;
     }
     Ok(checked)
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// The length of what stands between quotes, with them.
@@ -197,6 +211,18 @@ mod tests {
         ] {
             assert_eq!(with_checked_schemas(grammar).unwrap_err().to_string(), problem);
         }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_where_it_becomes_so() {
+        let words = "\"a\"\n".repeat(MOST_ITEMS);
+        let error = with_checked_schemas(&format!("start: {words}")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "Lark grammar, line 20000, column 1: names, literals and expressions are more than 20000"
+        );
+        let schema = serde_json::json!({"enum": (0..30_000).map(|i| i.to_string()).collect::<Vec<_>>()});
+        assert!(with_checked_schemas(&format!("start: %json {schema}")).is_ok());
     }
 
     #[test]

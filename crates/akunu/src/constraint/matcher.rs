@@ -35,7 +35,9 @@ impl Matcher {
 
     fn refused(&self, error: &dyn std::fmt::Display) -> Error {
         let problem = error.to_string();
-        self.language.error("", problem.lines().next().unwrap_or("it cannot be followed any further"))
+        // An expression that becomes too much on the way is so as a whole.
+        let place = if self.language == Language::Regex { "line 1, column 1" } else { "" };
+        self.language.error(place, problem.lines().next().unwrap_or("it cannot be followed any further"))
     }
 
     /// Which tokens may come next, in the form of [`akunu_program::select::Mask`]; the model's end tokens are among them where

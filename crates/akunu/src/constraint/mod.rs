@@ -19,6 +19,7 @@
 //! ```
 
 mod compile;
+mod ecma;
 mod gbnf;
 mod lark;
 mod matcher;
@@ -46,6 +47,9 @@ const MOST_JSON_BYTES: usize = 4 << 20;
 /// Most bytes of a regular expression.
 const MOST_REGEX_BYTES: usize = 1 << 16;
 
+/// Bytes of one that is compiled soon.
+const SHORT: usize = 16 << 10;
+
 /// What a text must be like. Clones share everything; equal ones are compiled once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Constraint(Arc<Grammar>);
@@ -53,7 +57,7 @@ pub struct Constraint(Arc<Grammar>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Grammar {
     language: Language,
-    /// JSON for a schema, Lark for everything else.
+    /// JSON for a schema, a regular expression as it was given, Lark for everything else.
     text: String,
     /// A grammar in Lark that uses this one as `@answer`, and is what the text must be like.
     around: Option<String>,
@@ -101,6 +105,16 @@ impl Constraint {
         Constraint(Arc::new(Grammar { language, text, around: None }))
     }
 
+    /// Bytes of it.
+    fn len(&self) -> usize {
+        self.0.text.len() + self.0.around.as_ref().map_or(0, String::len)
+    }
+
+    /// Whether it is compiled soon. Those do not wait for others that are not.
+    pub fn is_short(&self) -> bool {
+        self.len() <= SHORT
+    }
+
     /// Any text: for answers of which only the thoughts before them are bounded.
     pub fn any() -> Constraint {
         Constraint::new(Language::Lark, "start: /(?s:.*)/".to_owned())
@@ -135,14 +149,13 @@ impl Constraint {
     /// Texts that a regular expression matches from beginning to end. The syntax is that of the `regex` crate, without
     /// anchors and word boundaries within.
     pub fn regex(pattern: &str) -> Result<Constraint> {
-        if let Some((place, problem)) = pattern::mistake(pattern, pattern::Dialect::Rust) {
+        if let Some((place, problem)) = pattern::mistake(pattern) {
             return Err(Language::Regex.error(place, problem));
         }
         if pattern.is_empty() {
             return Err(Language::Regex.error("", "it is empty, and would match nothing but the empty text"));
         }
-        let text = format!("start: /{}/", llguidance::regex_to_lark(pattern, ""));
-        Ok(Constraint::new(Language::Regex, text))
+        Ok(Constraint::new(Language::Regex, pattern.to_owned()))
     }
 
     /// Sentences of a grammar in llama.cpp's notation, from its rule `root`. Left recursion is fine.

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::pattern::{self, Dialect};
-use super::{Language, recursion};
+use super::{Language, ecma, pattern, recursion};
 use crate::{Error, Result};
 
 /// Keywords of some draft that restrict instances in ways no grammar here can.
@@ -150,10 +149,10 @@ impl Walk<'_> {
                 "uniqueItems" if value == &json!(false) => continue,
                 "uniqueItems" => return Err(refuse(&at, "the keyword is not supported")),
                 "format" if !self.format(fields, value, &at)? => continue,
-                "pattern" => {
-                    value.as_str().map_or(Ok(()), |pattern| check_pattern(pattern, &at))?;
-                    value.clone()
-                }
+                "pattern" => match value.as_str() {
+                    Some(pattern) => Value::String(understood(pattern, &at)?),
+                    None => value.clone(),
+                },
                 "enum" | "const" => {
                     check_writable(value, &at)?;
                     value.clone()
@@ -195,17 +194,23 @@ impl Walk<'_> {
 
     fn named(&mut self, keyword: &str, value: &Value, place: &str, depth: usize) -> Result<Value> {
         let Value::Object(named) = value else { return Err(refuse(place, "must hold schemas by name")) };
-        let schema = |(name, schema): (&String, &Value)| {
+        let mut prepared = Map::new();
+        for (name, schema) in named {
             let at = format!("{place}/{}", escaped(name));
+            let mut name = name.clone();
             if keyword == "patternProperties" {
-                check_pattern(name, &at)?;
-                if pattern::needs(name, is_unwritable) {
+                name = understood(&name, &at)?;
+                if pattern::needs(&name, is_unwritable) {
                     return Err(refuse(&at, UNWRITABLE));
                 }
+                // Two that were written differently may come to the same.
+                while prepared.contains_key(&name) {
+                    name = format!("(?:{name})");
+                }
             }
-            Ok((name.clone(), self.schema(schema, &at, depth + 1)?))
-        };
-        named.iter().map(schema).collect::<Result<Map<_, _>>>().map(Value::Object)
+            prepared.insert(name, self.schema(schema, &at, depth + 1)?);
+        }
+        Ok(Value::Object(prepared))
     }
 
     /// What a schema that is a reference and nothing else refers to.
@@ -300,12 +305,12 @@ pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(&pointer)
 }
 
-fn check_pattern(pattern: &str, place: &str) -> Result<()> {
-    match pattern::mistake(pattern, Dialect::Ecma) {
-        None => Ok(()),
-        Some((at, problem)) if at.is_empty() => Err(refuse(place, &problem)),
-        Some((at, problem)) => Err(refuse(place, &format!("{at}: {problem}"))),
-    }
+/// A pattern in the engine's words.
+fn understood(pattern: &str, place: &str) -> Result<String> {
+    ecma::rewritten(pattern).map_err(|(at, problem)| {
+        let problem = if at.is_empty() { problem } else { format!("{at}: {problem}") };
+        refuse(place, &problem)
+    })
 }
 
 /// Refuses values with characters that cannot be written.

@@ -37,7 +37,14 @@ impl Constraint {
             }
             None => format!("inside: until BREAKS?\nuntil[lazy]: /(?s:.*){}/", escaped(marks.close)),
         };
-        let around = format!("start: {start} @answer\nthoughts: {open} inside\n{inside}\nBREAKS: /\\n+/\n");
+        // An answer that may be calls of tools instead says so itself.
+        let (answer, rules) = match self.0.around.as_deref().and_then(|around| around.strip_prefix("start:"))
+        {
+            Some(around) => ("reply", format!("reply:{around}")),
+            None => ("@answer", String::new()),
+        };
+        let around =
+            format!("start: {start} {answer}\nthoughts: {open} inside\n{inside}\nBREAKS: /\\n+/\n{rules}");
         Constraint(Arc::new(Grammar { around: Some(around), ..(*self.0).clone() }))
     }
 }

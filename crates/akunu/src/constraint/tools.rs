@@ -1,12 +1,14 @@
 //! Constraints that hold a model's calls of tools to their form and their schemas.
 
+use std::sync::Arc;
+
 use akunu_text::Tokenizer;
 use akunu_text::chat::{Syntax, ToolSyntax};
 use serde_json::{Map, Value, json};
 
 use super::lark::{escaped, literal};
 use super::thinking::mark;
-use super::{Constraint, Language, MOST_BYTES, schema};
+use super::{Constraint, Grammar, Language, MOST_BYTES, schema};
 use crate::Result;
 
 /// Most tools a model is told of.
@@ -41,42 +43,78 @@ impl Constraint {
         several: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Constraint> {
-        let spelled = |text: &str| spelled(text, tokenizer);
-        let mut names = Vec::new();
-        let mut rules = String::new();
-        for (i, tool) in tools.iter().enumerate() {
-            let name = function_name(tool, i)?;
-            if matches!(choice, ToolChoice::Named(named) if named != name) {
-                continue;
-            }
-            let place = format!("tools/{i}/function/parameters");
-            let schema = schema::prepare_at(&parameters(tool, &place)?, &place)?;
-            let before = format!("{}{}{}", syntax.before_name, quoted(name, syntax), syntax.before_arguments);
-            let after = spelled(syntax.after_arguments);
-            rules += &format!(
-                "call_{i}: {} arguments_{i} {after}\n{ARGUMENTS}{i}{SCHEMA}{schema}\n",
-                spelled(&before)
-            );
-            names.push(format!("call_{i}"));
-        }
-        if names.is_empty() || tools.len() > MOST_TOOLS {
-            let problem = match choice {
-                ToolChoice::Named(name) if !tools.is_empty() => format!("there is no tool {name:?}"),
-                _ if tools.is_empty() => "there are none".to_owned(),
-                _ => format!("there are more than {MOST_TOOLS}"),
-            };
-            return Err(Language::Tools.error("", problem));
-        }
-        let more = if several && !syntax.next.is_empty() {
-            format!("({} call)*", spelled(syntax.next))
-        } else {
-            String::new()
-        };
-        rules += &format!("calls: call {more} {}\ncall: {}\n", spelled(syntax.close), names.join(" | "));
-        let text = format!("{}\n{rules}", start(syntax, choice, tokenizer));
+        let text = format!(
+            "{}\n{}",
+            start(syntax, choice, tokenizer),
+            calls(syntax, tools, choice, several, tokenizer)?
+        );
         Language::Tools.check_size(&text, MOST_BYTES)?;
         Ok(Constraint::new(Language::Tools, text))
     }
+
+    /// The same for answers that, where they call no tool, are held to this constraint. An error where the two could not be
+    /// told apart: calls must begin with a token of their own, or as JSON never does and this be a schema.
+    pub fn or_calls(
+        &self,
+        syntax: &ToolSyntax,
+        tools: &[Value],
+        several: bool,
+        tokenizer: &Tokenizer,
+    ) -> Result<Constraint> {
+        let is_token = first_mark(syntax.open).is_some_and(|first| mark(first, tokenizer).is_some());
+        let never_json = syntax.open.starts_with('<') && self.0.language == Language::JsonSchema;
+        if !is_token && !never_json {
+            let problem = "this model's calls could not be told from an answer of another form";
+            return Err(Language::Tools.error("", problem));
+        }
+        let calls = calls(syntax, tools, &ToolChoice::Auto, several, tokenizer)?;
+        let around = format!("start: @answer | {} calls\n{calls}", spelled(syntax.open, tokenizer));
+        Language::Tools.check_size(&around, MOST_BYTES)?;
+        Ok(Constraint(Arc::new(Grammar { around: Some(around), ..(*self.0).clone() })))
+    }
+}
+
+/// Rules for calls.
+fn calls(
+    syntax: &ToolSyntax,
+    tools: &[Value],
+    choice: &ToolChoice,
+    several: bool,
+    tokenizer: &Tokenizer,
+) -> Result<String> {
+    let spelled = |text: &str| spelled(text, tokenizer);
+    let mut names = Vec::new();
+    let mut rules = String::new();
+    for (i, tool) in tools.iter().enumerate() {
+        let name = function_name(tool, i)?;
+        if matches!(choice, ToolChoice::Named(named) if named != name) {
+            continue;
+        }
+        let place = format!("tools/{i}/function/parameters");
+        let schema = schema::prepare_at(&parameters(tool, &place)?, &place)?;
+        let before = format!("{}{}{}", syntax.before_name, quoted(name, syntax), syntax.before_arguments);
+        let after = spelled(syntax.after_arguments);
+        rules += &format!(
+            "call_{i}: {} arguments_{i} {after}\n{ARGUMENTS}{i}{SCHEMA}{schema}\n",
+            spelled(&before)
+        );
+        names.push(format!("call_{i}"));
+    }
+    if names.is_empty() || tools.len() > MOST_TOOLS {
+        let problem = match choice {
+            ToolChoice::Named(name) if !tools.is_empty() => format!("there is no tool {name:?}"),
+            _ if tools.is_empty() => "there are none".to_owned(),
+            _ => format!("there are more than {MOST_TOOLS}"),
+        };
+        return Err(Language::Tools.error("", problem));
+    }
+    let more = if several && !syntax.next.is_empty() {
+        format!("({} call)*", spelled(syntax.next))
+    } else {
+        String::new()
+    };
+    rules += &format!("calls: call {more} {}\ncall: {}\n", spelled(syntax.close), names.join(" | "));
+    Ok(rules)
 }
 
 /// What an answer is, given what calls are.

@@ -14,7 +14,7 @@ use super::running::{Chosen, Outcome, Running, begin};
 use super::{Event, Job, Limits};
 use crate::kv::Pools;
 use crate::model::Model;
-use crate::sequence::{self, Sequence};
+use crate::sequence::{self, Feed, Sequence, Wanted};
 use crate::{Error, Result};
 
 pub(super) struct Worker {
@@ -201,6 +201,7 @@ impl Worker {
         let work = if logits { Work::Forward } else { Work::Step };
         let mut feeds = Vec::new();
         self.running.iter_mut().for_each(|running| running.feeds(!logits, &mut feeds));
+        let placed = prompts_first(&mut feeds);
         let decoded = feeds.iter().filter(|feed| feed.phase == Phase::Decode).count();
         let prompts = feeds.iter().filter(|feed| feed.phase == Phase::Prompt);
         let read = prompts.map(|feed| feed.tokens.len()).sum();
@@ -215,7 +216,7 @@ impl Worker {
             // A request that fails midway leaves the rows of its other choices unread.
             let mut rows = next..next + running.outputs();
             next = rows.end;
-            let outcome = |at: &Outcome<'_>| match rows.next() {
+            let outcome = |at: &Outcome<'_>| match rows.next().map(|row| placed[row]) {
                 Some(row) if logits => choose(&out.logits[row * width..][..width], at),
                 Some(row) => Ok(out.tokens[row].into()),
                 None => unreachable!("a row for every choice that chooses"),
@@ -259,6 +260,23 @@ impl Worker {
             }
         }
     }
+}
+
+/// Puts prompts before texts: kernels take prompts in tiles of so many rows of a batch, and one that begins with a tile fills the
+/// fewest. The output rows of the feeds that have one, in the order these were in.
+fn prompts_first(feeds: &mut [Feed<'_>]) -> Vec<usize> {
+    let is_text = |feed: &Feed<'_>| feed.phase == Phase::Decode;
+    let chooses = |feed: &&Feed<'_>| matches!(feed.wanted, Wanted::Last);
+    let first_of_texts = feeds.iter().filter(chooses).filter(|feed| !is_text(feed)).count();
+    let (mut of_prompts, mut of_texts) = (0, first_of_texts);
+    let place = |feed: &Feed<'_>| {
+        let next = if is_text(feed) { &mut of_texts } else { &mut of_prompts };
+        *next += 1;
+        *next - 1
+    };
+    let placed = feeds.iter().filter(chooses).map(place).collect();
+    feeds.sort_by_key(is_text);
+    placed
 }
 
 /// Makes room for `rows` more tokens of a sequence, at the cost of prompts that are kept if it must be.

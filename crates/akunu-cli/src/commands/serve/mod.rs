@@ -162,17 +162,9 @@ enum LogFormat {
 /// Serves until Ctrl-C.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let keys = keys(arguments)?;
-    if !arguments.host.is_loopback() && keys.is_empty() && !arguments.allow_public {
-        return Err(Error::Usage {
-            problem: format!("{} can be reached by others, and no key is set", arguments.host),
-            hint: format!("set {KEY_VARIABLE} or --api-key, or say --allow-public"),
-        }
-        .into());
-    }
     let config = Config {
-        // A page that reaches the server by a name of its own knows no key; and who opens it to others has names for it.
-        any_host: !keys.is_empty() || !arguments.host.is_loopback(),
         keys,
+        allow_public: arguments.allow_public,
         cors_origins: arguments.cors_origin.clone(),
         strict_models: arguments.strict_models,
         memory_budget: arguments.memory_budget,
@@ -192,6 +184,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         },
         ..Config::default()
     };
+    let config = config.at(arguments.host).map_err(|error| match error {
+        Error::Usage { problem, .. } => {
+            let hint = format!("set {KEY_VARIABLE} or --api-key, or say --allow-public");
+            Error::Usage { problem, hint }
+        }
+        other => other,
+    })?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key)?),
         _ => None,
@@ -233,7 +232,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             tokio::time::sleep(POLL).await;
         }
         line("stopping");
-    }));
+    }))?;
     Ok(())
 }
 

@@ -163,3 +163,52 @@ fn arguments_are_objects_or_the_tool_is_refused() {
         }
     }
 }
+
+#[test]
+fn an_answer_without_calls_may_have_a_form_too() {
+    let tested = Tested::new();
+    let syntax = ToolSyntax::of_template(HERMES).unwrap();
+    let answer = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+        "additionalProperties": false});
+    let answer = Constraint::json_schema(&answer).unwrap();
+    let either = answer.or_calls(syntax, &tools(), true, &tested.tokenizer).unwrap();
+    for good in ["{\"ok\": true}", CALL, &format!("{CALL}\n{CALL}")] {
+        assert!(accepts(&tested, &either, good), "{good}");
+    }
+    for bad in
+        ["", "Hello", "{\"ok\": 1}", &format!("{{\"ok\": true}}{CALL}"), &CALL.replace("[1, 2]", "[1.5]")]
+    {
+        assert!(!accepts(&tested, &either, bad), "{bad}");
+    }
+    // Thoughts come before either.
+    let marks = akunu_text::chat::Syntax::of_template("</think>").unwrap().reasoning;
+    let after = either.after_thinking(&marks, &[], &tested.tokenizer, None);
+    for good in
+        ["<think>so {</think>\n\n{\"ok\": false}", &format!("<think>so</think>\n{CALL}"), "{\"ok\": true}"]
+    {
+        assert!(accepts(&tested, &after, good), "{good}");
+    }
+    assert!(!accepts(&tested, &after, "<think>so</think>Hello"));
+    // Calls that begin as answers might are refused.
+    let problem = answer.or_calls(ToolSyntax::GENERIC, &tools(), true, &tested.tokenizer).unwrap_err();
+    assert_eq!(
+        problem.to_string(),
+        "tools: this model's calls could not be told from an answer of another form"
+    );
+}
+
+#[test]
+fn a_schema_that_is_refused_has_its_place_among_tools_and_answers() {
+    let tested = Tested::new();
+    let syntax = ToolSyntax::of_template(HERMES).unwrap();
+    let answer = Constraint::json_schema(&json!({"type": "object"})).unwrap();
+    let overlap =
+        json!({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"minLength": 1}]}}});
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": overlap}});
+    let either = answer.or_calls(syntax, &[tool], true, &tested.tokenizer).unwrap();
+    let refused = tested.refused(&either);
+    assert!(
+        refused.starts_with("JSON Schema, tools/0/function/parameters/properties/a/oneOf: "),
+        "{refused}"
+    );
+}

@@ -62,15 +62,39 @@ fn catastrophic_expressions_end() {
         ".*a.{200}".to_owned(),
         "(".repeat(5000) + &")".repeat(5000),
         "a{4294967295}".to_owned(),
+        "x((a{60000}b){60000})".to_owned(),
         "(?=a)b".to_owned(),
         "(a".to_owned(),
         "\\p{Nonsense}".to_owned(),
     ] {
-        // Whatever comes of it, it comes soon.
-        let _ = run(&tested, || Constraint::regex(&pattern));
+        // Whatever comes of it, it comes soon, and a refusal has a place.
+        if let Err(error) = run(&tested, || Constraint::regex(&pattern)) {
+            let Error::Constraint { place, .. } = &error else { panic!("{error}") };
+            assert!(place.starts_with("line "), "{error}");
+        }
     }
     assert!(run(&tested, || Constraint::regex("(a")).is_err());
     assert!(run(&tested, || Constraint::regex("(?=a)b")).is_err());
+}
+
+#[test]
+fn short_grammars_do_not_wait_for_large_ones() {
+    let tested = std::sync::Arc::new(Tested::new());
+    tested.matcher(&Constraint::regex("x").unwrap());
+    let rules: String = (0..2000).map(|i| format!("r{i}: \"{i}x\" r{i} | \"{i}y\"\n")).collect();
+    let names: Vec<String> = (0..2000).map(|i| format!("r{i}")).collect();
+    let large = Constraint::lark(&format!("start: {}\n{rules}", names.join(" | "))).unwrap();
+    let own = std::sync::Arc::clone(&tested);
+    let begin = Instant::now();
+    let thread = std::thread::spawn(move || {
+        let _ = own.compiler.matcher(&large, &own.tokenizer);
+        begin.elapsed()
+    });
+    std::thread::sleep(Duration::from_millis(5));
+    tested.matcher(&Constraint::regex("[0-9]+").unwrap());
+    let short = begin.elapsed();
+    let large = thread.join().unwrap();
+    assert!(short < large, "{short:?} and {large:?}");
 }
 
 #[test]

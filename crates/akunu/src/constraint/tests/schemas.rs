@@ -128,3 +128,29 @@ fn an_object_is_any_object() {
     );
     assert!(!tested.accepts(&object, "[]") && !tested.accepts(&object, "{\"a\": }"));
 }
+
+#[test]
+fn patterns_mean_what_the_standard_says() {
+    let tested = Tested::new();
+    for (pattern, text, fits) in [
+        ("^a.b$", "a\u{85}b", true),
+        ("^a.b$", "a\u{2028}b", false),
+        ("^a.b$", "a\\rb", false),
+        ("^a\\sb$", "a\u{feff}b", true),
+        ("^a\\sb$", "a\\nb", true),
+        ("^a\\sb$", "a\u{85}b", false),
+        ("^a\\Sb$", "a\u{85}b", true),
+        ("^[\\s\\d]+$", "1 2\u{3000}", true),
+        ("^\\d$", "\u{663}", false),
+        ("^\\w+$", "a_9", true),
+        ("^\\w+$", "é", false),
+    ] {
+        let constraint = Constraint::json_schema(&json!({"type": "string", "pattern": pattern})).unwrap();
+        assert_eq!(tested.accepts(&constraint, &format!("\"{text}\"")), fits, "{pattern} and {text:?}");
+    }
+    let keys = json!({"type": "object", "patternProperties": {"^a.$": {"type": "integer"}, "^a[^\\n\\r\\x{2028}\\x{2029}]$": {}}});
+    assert!(Constraint::json_schema(&keys).is_err());
+    let keys = json!({"type": "object", "patternProperties": {"^a.$": {"type": "integer"}}, "additionalProperties": false});
+    let constraint = Constraint::json_schema(&keys).unwrap();
+    assert!(tested.accepts(&constraint, "{\"ab\": 1}") && !tested.accepts(&constraint, "{\"a\u{2029}\": 1}"));
+}

@@ -1,0 +1,72 @@
+//! What a model is on disk: a file, or a directory of them.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use sha2::{Digest, Sha256};
+
+/// Bytes at the beginning of a file that tell it from others. All of a large one would take minutes to read.
+const BEGINNING: u64 = 1 << 20;
+
+/// How large a model is on disk, and a name for just this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OnDisk {
+    pub(crate) bytes: u64,
+    /// 64 hexadecimal digits, others as soon as a file changes; empty where there is nothing to read.
+    pub(crate) digest: String,
+}
+
+impl OnDisk {
+    /// What is at a path; nothing of what cannot be read.
+    pub(crate) fn of(path: &Path) -> OnDisk {
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        for file in files(path) {
+            let Ok(about) = fs::metadata(&file) else { continue };
+            let changed = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let mut beginning = Vec::new();
+            let read = File::open(&file).and_then(|file| file.take(BEGINNING).read_to_end(&mut beginning));
+            if read.is_err() {
+                continue;
+            }
+            bytes += about.len();
+            hash.update(file.strip_prefix(path).unwrap_or(&file).as_os_str().as_encoded_bytes());
+            hash.update(about.len().to_le_bytes());
+            hash.update(changed.unwrap_or_default().as_nanos().to_le_bytes());
+            hash.update(&beginning);
+        }
+        let digits = || hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        OnDisk { bytes, digest: if bytes > 0 { digits() } else { String::new() } }
+    }
+}
+
+/// A file itself, or those of a directory, in the order of their names.
+fn files(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return vec![path.to_owned()] };
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_as_large_as_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a");
+        fs::write(&file, "12345").unwrap();
+        fs::write(directory.path().join("b"), "678").unwrap();
+        let (whole, alone) = (OnDisk::of(directory.path()), OnDisk::of(&file));
+        assert_eq!((whole.bytes, alone.bytes), (8, 5));
+        assert!(whole.digest.len() == 64 && alone.digest.len() == 64 && whole.digest != alone.digest);
+        fs::write(&file, "12346").unwrap();
+        let changed = OnDisk::of(directory.path());
+        assert!(changed.bytes == 8 && changed.digest != whole.digest);
+        assert_eq!(OnDisk::of(&directory.path().join("none")), OnDisk::default());
+    }
+}

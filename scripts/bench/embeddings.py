@@ -2,20 +2,25 @@
 """Time to embed texts of mixed length with `akunu embed`, beside sentence-transformers and llama.cpp, each in turn.
 
     scripts/bench/embeddings.py AKUNU MODEL_DIRECTORY MODEL.gguf TEXT [--texts 1000] [--threads 2] [--rounds 3] [--beside NAME ...]
+                               [--llama-server COMMAND]
 
 Needs: pip install sentence-transformers xllamacpp numpy. MODEL_DIRECTORY and MODEL.gguf are the same model, in F32. The texts are pieces of TEXT
 of 4 to 100 words. akunu's time is of the whole command, its start and the loading of the model included; the others' is of embedding alone,
-with the model loaded and warm. sentence-transformers has batches of 32 (its default); llama.cpp (xllamacpp's server, without HTTP) gets 100 texts a request and
-several sequences at once. Prints the median of the rounds and the least cosine between akunu's vectors and the others'.
+with the model loaded and warm. sentence-transformers has batches of 32 (its default); llama.cpp (xllamacpp's server, without HTTP; or the llama-server
+of --llama-server, over HTTP) gets 100 texts a request and several sequences at once. Prints the median of the rounds and the least cosine between akunu's vectors and the others'.
 """
 
 import argparse
+import json
 import random
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +71,44 @@ def child(source: str, model: Path, texts: Path, out: Path, threads: int) -> flo
     return float([line.split()[1] for line in done.stdout.splitlines() if line.startswith("seconds")][-1])
 
 
+def llama_server(command: str, model: Path, texts: Path, out: Path, threads: int) -> float:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    sizes = ["-np", "16", "-c", "8192", "-b", "512", "-ub", "512", "-t", str(threads)]
+    arguments = ["-m", str(model), "--embedding", "--port", str(port), *sizes]
+    server = subprocess.Popen([command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+
+    def embed(pieces: list[str]) -> list[list[float]]:
+        request = urllib.request.Request(
+            url + "/v1/embeddings", json.dumps({"input": pieces}).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return [entry["embedding"] for entry in sorted(json.load(answer)["data"], key=lambda entry: entry["index"])]
+
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(url + "/health", timeout=5).close()
+                break
+            except (urllib.error.URLError, ConnectionError):
+                if time.monotonic() > deadline or server.poll() is not None:
+                    sys.exit(f"{command} does not answer")
+                time.sleep(0.1)
+        pieces = texts.read_text().splitlines()
+        embed(pieces[:32])
+        began = time.perf_counter()
+        vectors = [vector for i in range(0, len(pieces), 100) for vector in embed(pieces[i : i + 100])]
+        seconds = time.perf_counter() - began
+    finally:
+        server.terminate()
+        server.wait()
+    np.save(out, np.array(vectors, np.float32))
+    return seconds
+
+
 def akunu(command: str, model: Path, texts: Path, out: Path, threads: int) -> float:
     began = time.perf_counter()
     arguments = ["embed", "-m", str(model), "-t", str(threads), "--input", str(texts), "--output", "npy"]
@@ -84,6 +127,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", action="append", metavar="NAME", help="only this one: sentence-transformers, llama.cpp")
+    parser.add_argument("--llama-server", metavar="COMMAND", help="a llama-server to take for llama.cpp")
     options = parser.parse_args()
     words = options.text.read_text(encoding="utf-8").split()
     numbers = random.Random(1)
@@ -99,7 +143,9 @@ def main() -> None:
             "akunu, SafeTensors": lambda out: akunu(options.akunu, options.directory, texts, out, options.threads),
             "akunu, GGUF": lambda out: akunu(options.akunu, options.gguf, texts, out, options.threads),
             "sentence-transformers": lambda out: child(SENTENCE_TRANSFORMERS, options.directory, texts, out, options.threads),
-            "llama.cpp": lambda out: child(LLAMA_CPP, options.gguf, texts, out, options.threads),
+            "llama.cpp": lambda out: llama_server(options.llama_server, options.gguf, texts, out, options.threads)
+            if options.llama_server
+            else child(LLAMA_CPP, options.gguf, texts, out, options.threads),
         }
         if options.beside:
             contenders = {name: run for name, run in contenders.items() if name in ("akunu, SafeTensors", *options.beside)}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Word errors of `akunu transcribe` beside whisper.cpp, on the same files, model and settings.
 
-    scripts/bench/errors.py AKUNU WHISPER_GGML [--audio FILE=REFERENCE.txt ...] [--threads N] [--openai]
+    scripts/bench/errors.py AKUNU WHISPER_GGML [--audio FILE=REFERENCE.txt ...] [--threads N] [--openai] [--fallback]
 
 Needs: pip install pywhispercpp, espeak-ng and ffmpeg. Texts of our own are read by espeak-ng in several voices and languages; each recording in
 English given with --audio is taken as it is and in worse conditions. Every file is transcribed by both with the likeliest token each time and with five
-hypotheses, the language given, every window tried once. Errors are words to change, add or leave out, over words that were said, without
+hypotheses, the language given, every window tried once; with --fallback, what is unsure is tried again at higher temperatures, as all of them do
+unless told otherwise. Errors are words to change, add or leave out, over words that were said, without
 regard to case and punctuation. With --openai, what OpenAI's own program makes of the same weights stands beside them (pip install openai-whisper).
 """
 
@@ -54,7 +55,7 @@ CONDITIONS = {
 PEER = """
 import json, sys
 from pywhispercpp.model import Model
-path, threads, beams = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+path, threads, beams, step = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 search = {"params_sampling_strategy": 1} if beams > 1 else {}
 quiet = dict(print_progress=False, print_realtime=False, print_timestamps=False, redirect_whispercpp_logs_to=None)
 found = []
@@ -62,8 +63,8 @@ for line in sys.stdin:
     sound, language = json.loads(line)
     # Another one for each file: what was heard before would be context.
     model = Model(path, n_threads=threads, **quiet, **search)
-    how = {"beam_search": {"beam_size": beams, "patience": 1.0}} if beams > 1 else {"greedy": {"best_of": 1}}
-    segments = model.transcribe(sound, language=language, temperature_inc=0.0, no_context=False, **how)
+    how = {"beam_search": {"beam_size": beams, "patience": 1.0}} if beams > 1 else {"greedy": {"best_of": 5 if step else 1}}
+    segments = model.transcribe(sound, language=language, temperature_inc=step, no_context=False, **how)
     found.append(" ".join(segment.text for segment in segments))
 print()
 print("FOUND" + json.dumps(found))
@@ -75,20 +76,22 @@ def convert(source: Path, filters: str, out: Path) -> None:
     subprocess.run([*command, "-ar", "16000", "-ac", "1", "-c:a", "pcm_s16le", str(out)], check=True)
 
 
-def akunu(command: str, model: str, threads: int, beams: int, sound: Path, language: str) -> str:
-    arguments = ["-m", model, "-t", str(threads), "--language", language, "--beam", str(beams), "--no-fallback", str(sound)]
-    return subprocess.run([command, "transcribe", *arguments], check=True, capture_output=True, text=True).stdout
+def akunu(options: argparse.Namespace, beams: int, sound: Path, language: str) -> str:
+    arguments = ["-m", options.model, "-t", str(options.threads), "--language", language, "--beam", str(beams), str(sound)]
+    once = [] if options.fallback else ["--no-fallback"]
+    return subprocess.run([options.akunu, "transcribe", *once, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def openai(model: str, threads: int, beams: int, files: list) -> list[str]:
+def openai(options: argparse.Namespace, beams: int, files: list) -> list[str]:
     sys.path.append(str(Path(__file__).parent.parent / "oracle"))
     import torch
     from transcripts import load, samples
 
-    torch.set_num_threads(threads)
-    loaded = load(model)
+    torch.set_num_threads(options.threads)
+    loaded = load(options.model)
     search = {"beam_size": beams} if beams > 1 else {}
-    how = {"temperature": 0.0, "fp16": False, **search}
+    temperature = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0) if options.fallback else 0.0
+    how = {"temperature": temperature, "fp16": False, "best_of": 5, **search}
     return [loaded.transcribe(samples(str(sound)), language=language, **how)["text"] for _, sound, language, _ in files]
 
 
@@ -99,6 +102,7 @@ def main() -> None:
     parser.add_argument("--audio", action="append", default=[], metavar="FILE=REFERENCE")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--openai", action="store_true")
+    parser.add_argument("--fallback", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder, files = Path(temporary), []
@@ -116,13 +120,13 @@ def main() -> None:
         found = {}
         for beams in (1, 5):
             asked = "".join(json.dumps([str(sound), language]) + "\n" for _, sound, language, _ in files)
-            command = [sys.executable, "-c", PEER, options.model, str(options.threads), str(beams)]
+            command = [sys.executable, "-c", PEER, options.model, str(options.threads), str(beams), "0.2" if options.fallback else "0"]
             done = subprocess.run(command, check=True, capture_output=True, text=True, input=asked)
             theirs = json.loads(done.stdout[done.stdout.index("FOUND") + 5 :])
-            ours = [akunu(options.akunu, options.model, options.threads, beams, sound, language) for _, sound, language, _ in files]
+            ours = [akunu(options, beams, sound, language) for _, sound, language, _ in files]
             found[beams] = [ours, theirs]
             if options.openai:
-                found[beams].append(openai(options.model, options.threads, beams, files))
+                found[beams].append(openai(options, beams, files))
         peers = ["whisper.cpp", "OpenAI"] if options.openai else ["whisper.cpp"]
         print(" | ".join(["| file", "words", "akunu, likeliest", *peers, "akunu, five hypotheses", *peers]) + " |")
         columns = 1 + 2 * (1 + len(peers))

@@ -403,6 +403,42 @@ typedef struct {
     size_t beams;
 } akunu_transcriber_options;
 
+// What a model of speech is made of.
+typedef struct {
+    // sizeof(akunu_transcriber_info), set by the caller.
+    size_t size;
+    // The backend that runs it, such as "cpu"; ends with a zero.
+    char backend[16];
+    // Most hypotheses and samples at once, as it was loaded.
+    uint64_t beams;
+    // Bands of a frame of sound.
+    uint64_t mels;
+    // Tokens it can choose from.
+    uint64_t vocabulary;
+    // States the encoder makes of 30 seconds.
+    uint64_t encoder_context;
+    // Layers of the encoder.
+    uint64_t encoder_layers;
+    // Heads of its layers.
+    uint64_t encoder_heads;
+    // Width of its residual stream.
+    uint64_t encoder_hidden;
+    // Width inside its feed-forward networks.
+    uint64_t encoder_feed_forward;
+    // Tokens of a window's text, those before it included.
+    uint64_t decoder_context;
+    // Layers of the decoder.
+    uint64_t decoder_layers;
+    // Heads of its layers.
+    uint64_t decoder_heads;
+    // Width of its residual stream.
+    uint64_t decoder_hidden;
+    // Width inside its feed-forward networks.
+    uint64_t decoder_feed_forward;
+    // Whether it knows languages other than English, and can translate them.
+    bool multilingual;
+} akunu_transcriber_info;
+
 // What is wanted of a recording. Zero is the default of every field but the size.
 typedef struct {
     // sizeof(akunu_transcribe_options).
@@ -411,16 +447,36 @@ typedef struct {
     const char *language;
     // Text that could have come before: names and words to expect; may be null.
     const char *prompt;
+    // Tried one after the other until a transcript is neither repetitive nor unsure; null for 0, 0.2, 0.4, 0.6, 0.8 and 1.
+    const float *temperatures;
+    // How many temperatures there are.
+    size_t temperature_count;
     // Hypotheses that are followed; 0 for 5, or as many as the transcriber was loaded for; 1 takes the likeliest token each time.
     size_t beams;
+    // Samples of which the best is taken at temperatures above 0; 0 for 5, or as many as the transcriber was loaded for.
+    size_t best_of;
     // The same seed gives the same samples.
     uint64_t seed;
+    // How many times as many hypotheses must end before a search does; 0 for 1.
+    float patience;
+    // By how much length counts when hypotheses are compared, up to 1; 0 for fully.
+    float length_penalty;
+    // Above this, text is repetitive; 0 for 2.4, INFINITY for never.
+    float compression_ratio;
+    // Below this mean of the logarithms of probabilities, a transcript is unsure; 0 for -1, -INFINITY for never.
+    float log_probability;
+    // Above this probability nobody speaks, unless the transcript is sure; 0 for 0.6, INFINITY for never.
+    float no_speech;
     // Write English, whatever is spoken.
     bool translate;
     // Do without times: segments are whole windows then.
     bool no_timestamps;
     // Find out when each word is said; AKUNU_FORMAT_JSON has the words.
     bool words;
+    // Give the prompt to every window, not to the first alone.
+    bool carry_prompt;
+    // Do not give each window the text before it as context.
+    bool no_context;
 } akunu_transcribe_options;
 
 // A part of what was said, about a sentence. It belongs to the library.
@@ -444,8 +500,10 @@ typedef struct {
     double audio_seconds;
     // Time it took to read it.
     double read_seconds;
-    // Time it took to write down what is said.
-    double transcribe_seconds;
+    // Time the encoder took.
+    double encode_seconds;
+    // Time it took to find the text of what was encoded.
+    double decode_seconds;
     // The code of the language that is spoken, such as "en"; ends with a zero.
     char language[16];
 } akunu_transcribe_statistics;
@@ -652,8 +710,8 @@ akunu_status akunu_transcriber_load(const char *path,
 // Frees a transcriber; null is fine.
 akunu_status akunu_transcriber_free(akunu_transcriber *transcriber);
 
-// Whether the model knows languages other than English.
-akunu_status akunu_transcriber_multilingual(const akunu_transcriber *transcriber, bool *multilingual);
+// What the model is made of.
+akunu_status akunu_transcriber_get_info(const akunu_transcriber *transcriber, akunu_transcriber_info *info);
 
 // Ends what the transcriber is doing, from any thread: the call fails with AKUNU_STOPPED.
 akunu_status akunu_transcriber_stop(const akunu_transcriber *transcriber);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::scheduler::{Event, Limits, Request, Response};
 use engine::{FinishReason, Scheduler};
 
-use crate::arguments::{elements, write, write_sized};
+use crate::arguments::{elements, write_sized};
 use crate::generate::{akunu_piece, akunu_statistics, piece_view};
 use crate::handles::Handles;
 use crate::model::{akunu_model, loaded};
@@ -59,16 +59,14 @@ pub unsafe extern "C" fn akunu_scheduler_create(
     model: *const akunu_model,
     scheduler: *mut *mut akunu_scheduler,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe { write(scheduler, std::ptr::null_mut(), "scheduler")? };
+    let make = || {
         // Callers wait for their own requests, so that is what limits the queue.
         let limits = Limits { queue: usize::MAX / 2, ..Limits::default() };
         let made = Scheduler::new(loaded(model)?.model.clone(), &limits)?;
-        let shared = Shared { scheduler: made, stops: AtomicU64::new(0) };
-        // SAFETY: as above.
-        unsafe { write(scheduler, SCHEDULERS.insert(shared), "scheduler") }
-    })
+        Ok(Shared { scheduler: made, stops: AtomicU64::new(0) })
+    };
+    // SAFETY: the caller's promise, see `arguments`.
+    guard(|| unsafe { SCHEDULERS.give(scheduler, "scheduler", make) })
 }
 
 /// Frees a scheduler; null is fine. If another thread waits for requests, they end first.

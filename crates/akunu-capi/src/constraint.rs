@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use engine::Constraint;
 
-use crate::arguments::{text, write};
+use crate::arguments::text;
 use crate::handles::Handles;
 use crate::status::{Failure, akunu_status, guard};
 
@@ -33,22 +33,20 @@ pub unsafe extern "C" fn akunu_constraint_create(
     source: *const c_char,
     constraint: *mut *mut akunu_constraint,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe { write(constraint, std::ptr::null_mut(), "constraint")? };
-        // SAFETY: as above.
-        let source = || unsafe { text(source, "source") };
-        let made = match language {
+    // SAFETY: the caller's promise, see `arguments`.
+    let source = || unsafe { text(source, "source") };
+    let make = || {
+        Ok(match language {
             AKUNU_JSON_OBJECT => Constraint::json_object(),
             AKUNU_JSON_SCHEMA => Constraint::json_schema_text(source()?)?,
             AKUNU_REGEX => Constraint::regex(source()?)?,
             AKUNU_GBNF => Constraint::gbnf(source()?)?,
             AKUNU_LARK => Constraint::lark(source()?)?,
             other => return Err(Failure::usage(format_args!("no language has the number {other}"))),
-        };
-        // SAFETY: as above.
-        unsafe { write(constraint, CONSTRAINTS.insert(made), "constraint") }
-    })
+        })
+    };
+    // SAFETY: as above.
+    guard(|| unsafe { CONSTRAINTS.give(constraint, "constraint", make) })
 }
 
 /// Frees a constraint; null is fine.

@@ -61,15 +61,13 @@ pub unsafe extern "C" fn akunu_embedder_load(
     options: *const akunu_embedder_options,
     embedder: *mut *mut akunu_embedder,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe {
-            write(embedder, std::ptr::null_mut(), "embedder")?;
-            let path = Hub::from_env()?.resolve(text(path, "path")?)?;
-            let loaded = Embedder::load(path, &embed_options(options)?)?;
-            write(embedder, EMBEDDERS.insert(loaded), "embedder")
-        }
-    })
+    // SAFETY: the caller's promise, see `arguments`.
+    let load = || unsafe {
+        let path = Hub::from_env()?.resolve(text(path, "path")?)?;
+        Ok(Embedder::load(path, &embed_options(options)?)?)
+    };
+    // SAFETY: as above.
+    guard(|| unsafe { EMBEDDERS.give(embedder, "embedder", load) })
 }
 
 /// Makes an embedder of a model that is loaded, with its weights; both may be freed in any order. Backend and threads of the options do
@@ -80,14 +78,10 @@ pub unsafe extern "C" fn akunu_embedder_of(
     options: *const akunu_embedder_options,
     embedder: *mut *mut akunu_embedder,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe {
-            write(embedder, std::ptr::null_mut(), "embedder")?;
-            let made = Embedder::of(&MODELS.get(model)?.model, &embed_options(options)?)?;
-            write(embedder, EMBEDDERS.insert(made), "embedder")
-        }
-    })
+    // SAFETY: the caller's promise, see `arguments`.
+    let make = || unsafe { Ok(Embedder::of(&MODELS.get(model)?.model, &embed_options(options)?)?) };
+    // SAFETY: as above.
+    guard(|| unsafe { EMBEDDERS.give(embedder, "embedder", make) })
 }
 
 /// # Safety

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::arguments::write;
 use crate::status::{Failure, Outcome, akunu_status};
 
 /// The next number, over all kinds: a handle of one kind is never one of another.
@@ -30,6 +31,24 @@ impl<T> Handles<T> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         self.live().insert(number, Arc::new(object));
         ptr::without_provenance_mut(number)
+    }
+
+    /// Makes an object and writes its handle, which is null if that fails. `name` is the argument's.
+    ///
+    /// # Safety
+    ///
+    /// As [`arguments`](crate::arguments) says.
+    pub(crate) unsafe fn give<H>(
+        &self,
+        handle: *mut *mut H,
+        name: &str,
+        make: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome {
+        // SAFETY: handed on.
+        unsafe { write(handle, ptr::null_mut(), name)? };
+        let made = make()?;
+        // SAFETY: handed on.
+        unsafe { write(handle, self.insert(made), name) }
     }
 
     /// The object of a handle. It stays alive while the caller has it, even if the handle is freed meanwhile.

@@ -154,15 +154,13 @@ pub unsafe extern "C" fn akunu_model_load(
     options: *const akunu_load_options,
     model: *mut *mut akunu_model,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe {
-            write(model, std::ptr::null_mut(), "model")?;
-            let path = Hub::from_env()?.resolve(text(path, "path")?)?;
-            let loaded = Model::load(path, &load_options(options)?)?;
-            write(model, MODELS.insert(Loaded { model: loaded, summary: OnceLock::new() }), "model")
-        }
-    })
+    // SAFETY: the caller's promise, see `arguments`.
+    let load = || unsafe {
+        let path = Hub::from_env()?.resolve(text(path, "path")?)?;
+        Ok(Loaded { model: Model::load(path, &load_options(options)?)?, summary: OnceLock::new() })
+    };
+    // SAFETY: as above.
+    guard(|| unsafe { MODELS.give(model, "model", load) })
 }
 
 /// Frees a model; null is fine. Sequences and schedulers made from it stay as they are: its memory goes with the last of them.

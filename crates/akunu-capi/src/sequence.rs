@@ -155,13 +155,9 @@ pub unsafe extern "C" fn akunu_sequence_create(
     model: *const akunu_model,
     sequence: *mut *mut akunu_sequence,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe { write(sequence, std::ptr::null_mut(), "sequence")? };
-        let made = Shared::new(loaded(model)?.model.sequence()?);
-        // SAFETY: as above.
-        unsafe { write(sequence, SEQUENCES.insert(made), "sequence") }
-    })
+    let make = || Ok(Shared::new(loaded(model)?.model.sequence()?));
+    // SAFETY: the caller's promise, see `arguments`.
+    guard(|| unsafe { SEQUENCES.give(sequence, "sequence", make) })
 }
 
 /// Makes a second sequence with the same tokens. Nothing is copied before one of the two goes on.
@@ -170,16 +166,15 @@ pub unsafe extern "C" fn akunu_sequence_fork(
     sequence: *mut akunu_sequence,
     fork: *mut *mut akunu_sequence,
 ) -> akunu_status {
-    guard(|| {
-        // SAFETY: the caller's promise, see `arguments`.
-        unsafe { write(fork, std::ptr::null_mut(), "fork")? };
+    let make = || {
         let original = shared(sequence)?;
         let mut original = original.lock()?;
         let made = Shared::new(original.idle()?.fork()?);
         made.lock()?.history.clone_from(&original.history);
-        // SAFETY: as above.
-        unsafe { write(fork, SEQUENCES.insert(made), "fork") }
-    })
+        Ok(made)
+    };
+    // SAFETY: the caller's promise, see `arguments`.
+    guard(|| unsafe { SEQUENCES.give(fork, "fork", make) })
 }
 
 /// Frees a sequence; null is fine. If another thread is using it, that ends first.

@@ -132,7 +132,7 @@ fn more_than_one_window_is_transcribed_token_for_token() {
 fn segments_come_one_by_one_and_a_stop_ends_it() {
     let sound = TINY.open(fixture("library.flac"), &StopHandle::default()).unwrap();
     let settings = settings("greedy");
-    let (mut texts, mut last) = (Vec::new(), 0.0);
+    let (mut texts, mut last, mut took) = (Vec::new(), 0.0, None);
     let whole = TINY
         .transcribe(&sound, &settings, &StopHandle::default(), &mut |event| match event {
             Event::Segment(segment) => texts.push(segment.text.clone()),
@@ -141,9 +141,12 @@ fn segments_come_one_by_one_and_a_stop_ends_it() {
                 last = done;
             }
             Event::Language { .. } => panic!("the language was given"),
+            Event::Done(statistics) => took = Some(statistics),
         })
         .unwrap();
     assert_eq!(texts.concat(), whole.text);
+    let took = took.expect("the end is told");
+    assert!(!took.encode.is_zero() && !took.decode.is_zero(), "{took:?}");
     // Frames are hundredths of a second.
     assert!((last - sound.seconds()).abs() < 0.01, "{last}");
     assert_eq!(whole.write(Format::Srt).matches(" --> ").count(), texts.len());

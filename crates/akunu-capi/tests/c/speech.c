@@ -45,18 +45,35 @@ static void make_sounds(akunu_transcriber *transcriber) {
     CHECK(akunu_transcribe(transcriber, "no/such/file.wav", &options, NULL, NULL, NULL) == AKUNU_NOT_FOUND);
     options.language = "Klingon";
     CHECK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, NULL) == AKUNU_USAGE);
+    options.language = NULL;
+    float temperatures[] = {0.0F, 3.0F};
+    options.temperatures = temperatures;
+    options.temperature_count = 2;
+    CHECK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, NULL) == AKUNU_USAGE);
+    options.temperature_count = 1;
+    options.no_context = options.carry_prompt = true;
+    options.compression_ratio = options.no_speech = INFINITY;
+    options.log_probability = -INFINITY;
+    OK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, NULL));
+    options.patience = 1000;
+    CHECK(akunu_transcribe_pcm(transcriber, tone, 16000, &options, NULL, NULL, NULL) == AKUNU_USAGE);
 }
 
 /* What Whisper tiny hears. */
 static void hear_kennedy(akunu_transcriber *transcriber, const char *recording) {
-    bool multilingual = false;
-    OK(akunu_transcriber_multilingual(transcriber, &multilingual));
-    CHECK(multilingual);
+    akunu_transcriber_info info = {.size = sizeof info};
+    OK(akunu_transcriber_get_info(transcriber, &info));
+    CHECK(info.multilingual && info.mels == 80 && info.vocabulary == 51865);
+    CHECK(info.encoder_layers == 4 && info.encoder_heads == 6 && info.encoder_hidden == 384);
+    CHECK(info.encoder_feed_forward == 1536 && info.encoder_context == 1500);
+    CHECK(info.decoder_layers == 4 && info.decoder_heads == 6 && info.decoder_hidden == 384);
+    CHECK(info.decoder_feed_forward == 1536 && info.decoder_context == 448 && info.beams == 1);
     akunu_transcribe_options options = {.size = sizeof options, .beams = 1};
     akunu_transcribe_statistics statistics = {.size = sizeof statistics};
     struct heard heard = {transcriber, recording, 0, true};
     OK(akunu_transcribe(transcriber, recording, &options, hear, &heard, &statistics));
     CHECK(heard.segments > 0 && strcmp(statistics.language, "en") == 0 && statistics.audio_seconds > 10);
+    CHECK(statistics.encode_seconds > 0 && statistics.decode_seconds > 0);
 
     size_t length = 0;
     CHECK(akunu_transcriber_text(transcriber, AKUNU_FORMAT_TEXT, NULL, 0, &length) == AKUNU_SHORT_BUFFER);

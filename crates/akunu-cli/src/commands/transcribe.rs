@@ -217,6 +217,7 @@ fn one(
         Event::Language { code, probability } => {
             meter.note(&format!("language: {code} ({:.0} %)", 100.0 * probability));
         }
+        Event::Done(_) => {}
     });
     drop(watch);
     meter.clear();

@@ -12,6 +12,7 @@ mod languages;
 mod model;
 mod rules;
 mod search;
+mod session;
 mod settings;
 mod tokens;
 mod transcriber;
@@ -20,6 +21,6 @@ mod words;
 
 pub use languages::language_name;
 pub use model::{Begun, SpeechModel, SpeechOptions};
-pub use settings::{Event, SpeechSettings};
+pub use settings::{Event, SpeechSettings, SpeechStatistics};
 pub use transcriber::{Sound, Transcriber};
 pub use transcription::{Format, Segment, Transcription, Word, Writer};

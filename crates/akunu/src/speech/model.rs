@@ -177,6 +177,11 @@ impl SpeechModel {
         self.backend.name()
     }
 
+    /// What the model is made of.
+    pub fn architecture(&self) -> &SpeechArchitecture {
+        &self.architecture
+    }
+
     /// Bands of a frame of sound: 80 or 128.
     pub fn mels(&self) -> usize {
         self.architecture.mels

@@ -1,5 +1,7 @@
 //! What is wanted of a transcription, and what is told while it is made.
 
+use std::time::Duration;
+
 use super::transcription::Segment;
 
 /// What is wanted, and how hard it is tried.
@@ -81,4 +83,15 @@ pub enum Event<'a> {
         /// There is.
         total: f64,
     },
+    /// All of it is done; comes last.
+    Done(SpeechStatistics),
+}
+
+/// Where the time of a transcription went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpeechStatistics {
+    /// Making states of windows of sound.
+    pub encode: Duration,
+    /// All else: finding the text of the states.
+    pub decode: Duration,
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special};
 
+use super::languages::LANGUAGES;
 use crate::{Error, Result};
 
 /// Symbols that stand for sounds or for who speaks, not for what is said.
@@ -30,7 +31,7 @@ pub(super) struct Tokens {
     pub no_timestamps: u32,
     /// All ids from here on are times, in steps of 20 ms.
     pub first_time: u32,
-    /// One token for each language, in the order of [`LANGUAGES`](super::languages::LANGUAGES).
+    /// One token for each language, in the order of [`LANGUAGES`].
     pub languages: Range<u32>,
     /// Which no transcript begins with.
     pub blank: Vec<u32>,
@@ -39,6 +40,12 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
+    /// The token of a language, by its code.
+    pub fn language(&self, code: &str) -> Option<u32> {
+        let index = LANGUAGES.iter().position(|(known, _)| *known == code)?;
+        Some(self.languages.start + index as u32).filter(|token| self.languages.contains(token))
+    }
+
     /// Finds them in the vocabulary of a model that knows `size` tokens.
     pub fn of(tokenizer: &Tokenizer, size: usize) -> Result<Tokens> {
         let id = |name: &str| match tokenizer.id_of(name) {

@@ -8,7 +8,7 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
-use crate::model::locate;
+use crate::hub::locate;
 use crate::waiting;
 
 /// A model that is ready to embed.

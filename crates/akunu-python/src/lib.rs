@@ -8,6 +8,8 @@ mod constraint;
 mod embed;
 mod errors;
 mod generation;
+mod hub;
+mod many;
 mod model;
 mod server;
 mod settings;
@@ -28,7 +30,9 @@ mod _akunu {
     #[pymodule_export]
     use crate::generation::{Generation, Pieces, Statistics};
     #[pymodule_export]
-    use crate::model::{Model, pull};
+    use crate::hub::pull;
+    #[pymodule_export]
+    use crate::model::Model;
     #[pymodule_export]
     use crate::server::Server;
     #[pymodule_export]

@@ -1,23 +1,22 @@
 //! Models.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use akunu::embed::EmbedOptions;
-use akunu::hub::Hub;
-use akunu::scheduler::{Event as Served, Limits, Request};
-use akunu::{KvType, Options, Scheduler, Settings};
+use akunu::{KvType, Options, Settings};
 use akunu_text::tokenizer::{AddSpecial, Special};
 use numpy::PyArray2;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::chat::Chat;
 use crate::embed::Embedder;
-use crate::errors::{OrRaise, raise_about, usage};
+use crate::errors::{OrRaise, usage};
 use crate::generation::{Event, Generation, Listener, Pieces, Stream};
+use crate::hub::locate;
+use crate::many;
 use crate::settings::settings;
 use crate::waiting;
 
@@ -32,30 +31,6 @@ pub(crate) struct Model {
     pub(crate) model: akunu::Model,
     /// The same model as one that embeds, once that is wanted.
     embedder: OnceLock<Embedder>,
-}
-
-/// Fetches a model by its name, unless it is here; gives the path of its file or folder.
-///
-/// >>> akunu.pull("smolm2")
-/// Traceback (most recent call last):
-/// ...
-/// akunu.NotFoundError: there is no model "smolm2"
-#[pyfunction]
-pub(crate) fn pull(py: Python<'_>, name: String) -> PyResult<PathBuf> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stopped);
-    let work = move || {
-        Hub::from_env()?.pull(&name, &mut |_| match flag.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
-    };
-    waiting::run(py, work, || stopped.store(true, Ordering::Relaxed))?.or_raise()
-}
-
-/// The file or folder of a path or of the name of a model that was pulled.
-pub(crate) fn locate(model: &str) -> PyResult<PathBuf> {
-    Hub::from_env().and_then(|hub| hub.resolve(model)).or_raise()
 }
 
 #[pymethods]
@@ -197,44 +172,29 @@ impl Model {
 
     /// Continues many texts at once, as many together as the model has sequences. Settings are those of `generate`.
     ///
+    /// With `return_exceptions`, a prompt that fails has its exception in place of a text, and the others go on.
+    ///
     /// >>> len(model.generate_many(["Once", "upon", "a time"], max_tokens=4))
     /// 3
-    #[pyo3(signature = (prompts, **settings))]
+    /// >>> [type(text).__name__ for text in model.generate_many(["", "a time"], max_tokens=4, return_exceptions=True)]
+    /// ['UsageError', 'str']
+    #[pyo3(signature = (prompts, *, return_exceptions=false, **settings))]
     #[allow(clippy::needless_pass_by_value, reason = "lists come from Python by value")]
-    fn generate_many(
+    fn generate_many<'py>(
         &self,
-        py: Python<'_>,
-        prompts: Vec<Bound<'_, PyAny>>,
-        settings: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Vec<String>> {
+        py: Python<'py>,
+        prompts: Vec<Bound<'py, PyAny>>,
+        return_exceptions: bool,
+        settings: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let settings = self::settings(settings, Settings::default())?;
-        let prompts = prompts.iter().map(|prompt| self.prompt(prompt)).collect::<PyResult<Vec<_>>>()?;
-        let limits = Limits { queue: prompts.len(), ..Limits::default() };
-        let scheduler = Arc::new(Scheduler::new(self.model.clone(), &limits).or_raise()?);
-        let working = Arc::clone(&scheduler);
-        let work = move || {
-            let requests = prompts.into_iter().enumerate().map(|(i, prompt)| {
-                let request = Request { settings: settings.clone(), ..Request::new(prompt) };
-                working.submit(request).map_err(|error| (i, error))
-            });
-            let responses = requests.collect::<Result<Vec<_>, _>>()?;
-            let texts = responses.into_iter().enumerate().map(|(i, response)| {
-                let mut text = String::new();
-                for event in response {
-                    match event {
-                        Served::Piece { piece, .. } => text.push_str(&piece.text),
-                        Served::Failed(error) => return Err((i, error)),
-                        Served::Started { .. } | Served::Finished { .. } | Served::Done(_) => {}
-                    }
-                }
-                Ok(text)
-            });
-            texts.collect::<Result<Vec<_>, _>>()
-        };
-        let texts = waiting::run(py, work, || scheduler.abort());
-        // Ending the scheduler waits for its thread.
-        py.detach(|| drop(scheduler));
-        texts?.map_err(|(i, error)| raise_about(&format!("prompt {i}: "), &error))
+        let prompts = prompts.iter().map(|prompt| self.prompt(prompt));
+        let texts = many::generate(py, &self.model, prompts, &settings, return_exceptions)?;
+        let texts = texts.into_iter().map(|text| match text {
+            Ok(text) => Ok(text.into_pyobject(py)?.into_any()),
+            Err(error) => Ok(error.into_value(py).into_bound(py).into_any()),
+        });
+        texts.collect()
     }
 
     /// Begins a conversation; `system` says what the model should be like. Settings are those of `generate`, by default as the
@@ -284,7 +244,9 @@ impl Model {
     fn prompt(&self, prompt: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         match prompt.extract::<String>() {
             Ok(text) => Ok(self.model.tokenizer().or_raise()?.encode(&text, Special::Parse, AddSpecial::Yes)),
-            Err(_) => prompt.extract(),
+            Err(_) => prompt.extract().map_err(|_| {
+                PyTypeError::new_err("a prompt is a text, or a list of tokens, which are numbers from 0")
+            }),
         }
     }
 }

@@ -10,7 +10,7 @@ use numpy::{PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, usage};
-use crate::model::locate;
+use crate::hub::locate;
 use crate::waiting;
 
 /// A speech model that is ready to listen. One recording at a time: others wait.

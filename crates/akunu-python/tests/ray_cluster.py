@@ -62,7 +62,7 @@ def a_killed_worker_loses_no_row(model: str, folder: pathlib.Path) -> None:
     dataset = ray.data.from_items(rows, override_num_blocks=24).map_batches(
         Witness,
         fn_constructor_kwargs={
-            "folder": str(seen), "model": model, "column": "prompt", "output": "completion",
+            "folder": str(seen), "model": model, "column": "prompt", "output": "completion", "errors": None,
             "load": {"threads": 1, "sequences": 4}, "settings": {"max_tokens": 4},
         },
         batch_size=10,
@@ -82,9 +82,33 @@ def a_killed_worker_loses_no_row(model: str, folder: pathlib.Path) -> None:
     print(f"ray data: {ROWS} rows, each once, with worker {killed[0]} killed", flush=True)
 
 
+def a_bad_row_is_named_and_no_other_lost(model: str, folder: pathlib.Path) -> None:
+    prompts = ["", "long " * 5000, "good"]
+    ray.data.from_items([{"id": i, "prompt": prompts[i % 3]} for i in range(30)]).write_parquet(str(folder / "in"))
+    dataset = akunu.ray.generate(
+        ray.data.read_parquet(str(folder / "in")), model, workers=2, batch_size=4, errors="error", max_tokens=4,
+        load={"sequences": 2},
+    )
+    dataset.write_parquet(str(folder / "out"))
+    rows = ray.data.read_parquet(str(folder / "out")).take_all()
+    assert sorted(row["id"] for row in rows) == list(range(30))
+    expected = akunu.Model.load(model, threads=1).generate("good", max_tokens=4).read()
+    for row in rows:
+        good = row["id"] % 3 == 2
+        assert (row["error"] == "") == good and row["completion"] == (expected if good else ""), row
+    print("ray data: bad rows are named, the others done", flush=True)
+
+
 def texts_become_vectors(model: str) -> None:
     dataset = ray.data.from_items([{"id": i, "text": f"text {i % 3}"} for i in range(12)])
     rows = akunu.ray.embed(dataset, model, load={"threads": 1}).take_all()
+    try:
+        akunu.ray.embed(ray.data.from_items([{"text": "long " * 5000}]), model, load={"threads": 1}).take_all()
+        raise AssertionError("a text that is too long was taken")
+    except ray.exceptions.RayTaskError as error:
+        assert "cut" in str(error) or "tokens" in str(error), error
+    long = akunu.ray.embed(ray.data.from_items([{"text": "long " * 5000}]), model, cut=True, load={"threads": 1})
+    assert len(long.take_all()) == 1
     first = {row["id"]: np.asarray(row["embedding"]) for row in rows}
     assert len(first) == 12 and np.array_equal(first[0], first[3]) and not np.array_equal(first[0], first[1])
     print("ray data: vectors", flush=True)
@@ -105,8 +129,37 @@ def openai_routes_answer(model: str) -> None:
             assert answer.rstrip().endswith("data: [DONE]"), answer
         else:
             assert json.loads(answer)["choices"][0]["finish_reason"] in ("stop", "length"), answer
-    serve.shutdown()
     print("ray serve: answers, whole and streamed", flush=True)
+    a_second_replica_comes_when_it_is_needed(body)
+    serve.shutdown()
+
+
+def a_second_replica_comes_when_it_is_needed(body: dict[str, object]) -> None:
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            request = urllib.request.Request(
+                "http://127.0.0.1:8642/v1/completions",
+                json.dumps({**body, "max_tokens": 200}).encode(),
+                {"Content-Type": "application/json"},
+            )
+            urllib.request.urlopen(request, timeout=60).read()
+
+    clients = [threading.Thread(target=ask) for _ in range(8)]
+    for client in clients:
+        client.start()
+    began = time.monotonic()
+    running = 1
+    # Serve waits half a minute before it believes that there is more to do.
+    while running < 2 and time.monotonic() - began < 120:
+        time.sleep(1)
+        running = serve.status().applications["default"].deployments["akunu-tiny"].replica_states.get("RUNNING", 0)
+    ended.set()
+    for client in clients:
+        client.join()
+    assert running == 2, running
+    print(f"ray serve: a second replica after {time.monotonic() - began:.0f} s of load", flush=True)
 
 
 def main() -> None:
@@ -114,6 +167,8 @@ def main() -> None:
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:
         a_killed_worker_loses_no_row(model, pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        a_bad_row_is_named_and_no_other_lost(model, pathlib.Path(folder))
     texts_become_vectors(model)
     openai_routes_answer(model)
     ray.shutdown()

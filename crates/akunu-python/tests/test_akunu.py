@@ -81,6 +81,13 @@ def test_many_texts_are_what_each_would_be_alone(model: akunu.Model) -> None:
     assert together == [model.generate(prompt, max_tokens=8).read() for prompt in prompts]
 
 
+def test_prompts_that_fail_leave_the_others_alone(model: akunu.Model) -> None:
+    good, empty, none = model.generate_many(["hello", "", None], max_tokens=8, return_exceptions=True)  # type: ignore[call-overload]
+    assert good == model.generate("hello", max_tokens=8).read()
+    assert isinstance(empty, akunu.UsageError) and str(empty).startswith("prompt 1: ")
+    assert isinstance(none, TypeError)
+
+
 def test_letting_go_frees_the_sequence(model: akunu.Model) -> None:
     for _ in range(5):
         for _piece in model.generate("hello", logit_bias=ENDLESS, context_shift=True):
@@ -166,6 +173,13 @@ def test_errors_have_kinds_and_hints(model: akunu.Model, tmp_path: pathlib.Path)
         model.generate("x" * 4096)
     with pytest.raises(akunu.UsageError, match="^prompt 1: .*empty"):
         model.generate_many(["a", ""])
+    for prompt in (None, [-1]):
+        with pytest.raises(TypeError, match="a prompt is"):
+            model.generate(prompt)  # type: ignore[arg-type]
+    with pytest.raises(akunu.UsageError, match="max_tokens cannot be -1"):
+        model.generate("a", max_tokens=-1)
+    with pytest.raises(TypeError, match="temperature cannot be 'hot'"):
+        model.generate("a", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(LookupError, match="chat template"):
         model.chat()
 

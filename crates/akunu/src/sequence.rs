@@ -181,7 +181,7 @@ impl Sequence {
     pub(crate) fn new(model: &Model) -> Result<Sequence> {
         let slot = model.engine().free_slots.pop().ok_or_else(|| Error::Usage {
             problem: "all sequences of the model are in use".to_owned(),
-            hint: "drop one, or load the model with more (Options::sequences)".to_owned(),
+            hint: "drop one, or load the model with more sequences".to_owned(),
         })?;
         Ok(Sequence {
             model: model.clone(),
@@ -531,7 +531,7 @@ impl Sequence {
         if rows == 0 || rows > most {
             return Err(Error::Usage {
                 problem: format!("{rows} rows of output were asked for"),
-                hint: format!("ask for 1 to {most} at a time (Options::outputs)"),
+                hint: format!("ask for 1 to {most} at a time, or load the model with more outputs"),
             });
         }
         Ok(())

@@ -277,7 +277,7 @@ fn nonsense_is_refused_by_name() {
     refused(sequence.rollback(1).unwrap_err(), "sequence has 0");
     refused(sequence.set_sampling(&Sampling { top_p: 0.0, ..Sampling::GREEDY }).unwrap_err(), "top-p");
     refused(sequence.set_sampling(&Sampling { temperature: f32::NAN, ..warm() }).unwrap_err(), "temperature");
-    refused(model.sequence().unwrap_err(), "Options::sequences");
+    refused(model.sequence().unwrap_err(), "with more sequences");
     let load = |options: &Options| Model::load(tiny::path("llama"), options).unwrap_err();
     refused(load(&Options { context: Some(257), ..options() }), "256");
     refused(load(&Options { context: Some(0), ..options() }), "context");

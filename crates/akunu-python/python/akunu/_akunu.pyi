@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,14 @@ class Model:
     def tokenize(self, text: str, *, special: bool = False, add_special: bool = False) -> list[int]: ...
     def detokenize(self, tokens: Sequence[int]) -> str: ...
     def generate(self, prompt: str | Sequence[int], **settings: Unpack[_Settings]) -> Generation: ...
-    def generate_many(self, prompts: Sequence[str | Sequence[int]], **settings: Unpack[_Settings]) -> list[str]: ...
+    @overload
+    def generate_many(
+        self, prompts: Sequence[str | Sequence[int]], *, return_exceptions: Literal[False] = False, **settings: Unpack[_Settings]
+    ) -> list[str]: ...
+    @overload
+    def generate_many(
+        self, prompts: Sequence[str | Sequence[int]], *, return_exceptions: Literal[True], **settings: Unpack[_Settings]
+    ) -> list[str | Exception]: ...
     def chat(self, *, system: str | None = None, **settings: Unpack[_Settings]) -> Chat: ...
     def embed(
         self, texts: Sequence[str], *, normalize: bool = True, dimensions: int | None = None, cut: bool = False

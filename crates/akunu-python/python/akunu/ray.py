@@ -27,25 +27,38 @@ class Generate:
     """Adds a column of completions to batches; for `Dataset.map_batches`. `generate` below sets it up."""
 
     def __init__(
-        self, model: str, column: str, output: str, load: Mapping[str, Any], settings: Mapping[str, Any]
+        self,
+        model: str,
+        column: str,
+        output: str,
+        errors: str | None,
+        load: Mapping[str, Any],
+        settings: Mapping[str, Any],
     ) -> None:
         self.model = akunu.Model.load(model, **load)
-        self.column, self.output, self.settings = column, output, settings
+        self.column, self.output, self.errors, self.settings = column, output, errors, settings
 
     def __call__(self, batch: _Batch) -> _Batch:
-        texts = self.model.generate_many(list(batch[self.column]), **self.settings)
-        return {**batch, self.output: np.array(texts, dtype=object)}
+        prompts = list(batch[self.column])
+        if self.errors is None:
+            texts = self.model.generate_many(prompts, **self.settings)
+            return {**batch, self.output: np.array(texts, dtype=object)}
+        outcomes = self.model.generate_many(prompts, return_exceptions=True, **self.settings)
+        # No text and no error are empty texts: a column of nothing at all would have no type.
+        texts = [outcome if isinstance(outcome, str) else "" for outcome in outcomes]
+        errors = ["" if isinstance(outcome, str) else str(outcome) for outcome in outcomes]
+        return {**batch, self.output: np.array(texts, dtype=object), self.errors: np.array(errors, dtype=object)}
 
 
 class Embed:
     """Adds a column of vectors to batches; for `Dataset.map_batches`. `embed` below sets it up."""
 
-    def __init__(self, model: str, column: str, output: str, load: Mapping[str, Any]) -> None:
+    def __init__(self, model: str, column: str, output: str, cut: bool, load: Mapping[str, Any]) -> None:
         self.embedder = akunu.Embedder.load(model, **load)
-        self.column, self.output = column, output
+        self.column, self.output, self.cut = column, output, cut
 
     def __call__(self, batch: _Batch) -> _Batch:
-        return {**batch, self.output: self.embedder.embed(list(batch[self.column]), cut=True)}
+        return {**batch, self.output: self.embedder.embed(list(batch[self.column]), cut=self.cut)}
 
 
 def generate(
@@ -57,17 +70,21 @@ def generate(
     batch_size: int = 64,
     column: str = "prompt",
     output: str = "completion",
+    errors: str | None = None,
     load: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> ray.data.Dataset:
     """Completions of a column's texts, in a column of their own; all others stay.
 
     `workers` engines run at the same time, each on `cpus` cores, and take batches as they finish them: no more are read
-    ahead than Ray's memory has room for. A worker that dies is replaced and its batch begins anew. `load` is for
-    `akunu.Model.load`, `settings` for `akunu.Model.generate_many`.
+    ahead than Ray's memory has room for. A worker that dies is replaced and its batch begins anew. A prompt that cannot be
+    continued (empty, too long) ends the job, unless `errors` names a column: it then says what was wrong, and is empty where
+    nothing was. `load` is for `akunu.Model.load`, `settings` for `akunu.Model.generate_many`.
     """
     options = {"threads": max(1, int(cpus)), "sequences": 8, **(load or {})}
-    arguments = {"model": model, "column": column, "output": output, "load": options, "settings": settings}
+    arguments = {
+        "model": model, "column": column, "output": output, "errors": errors, "load": options, "settings": settings
+    }
     return dataset.map_batches(
         Generate,
         fn_constructor_kwargs=arguments,
@@ -86,13 +103,15 @@ def embed(
     batch_size: int = 256,
     column: str = "text",
     output: str = "embedding",
+    cut: bool = False,
     load: Mapping[str, Any] | None = None,
 ) -> ray.data.Dataset:
-    """Vectors of a column's texts, in a column of their own; all others stay. Texts that are too long are cut."""
+    """Vectors of a column's texts, in a column of their own; all others stay. A text that is too long ends the job, unless
+    such texts are to be `cut`."""
     options = {"threads": max(1, int(cpus)), **(load or {})}
     return dataset.map_batches(
         Embed,
-        fn_constructor_kwargs={"model": model, "column": column, "output": output, "load": options},
+        fn_constructor_kwargs={"model": model, "column": column, "output": output, "cut": cut, "load": options},
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=cpus,

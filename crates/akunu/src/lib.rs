@@ -79,3 +79,16 @@ pub use speculate::Speculate;
 pub use speech::Transcriber;
 pub use summary::Summary;
 pub use text::load_tokenizer;
+
+/// The documentation's examples, compiled with this crate's own.
+#[cfg(doctest)]
+mod documentation {
+    #[doc = include_str!("../../../docs/embeddings.md")]
+    struct Embeddings;
+    #[doc = include_str!("../../../docs/in-your-program.md")]
+    struct InYourProgram;
+    #[doc = include_str!("../../../docs/speech.md")]
+    struct Speech;
+    #[doc = include_str!("../../../docs/structured-output.md")]
+    struct StructuredOutput;
+}

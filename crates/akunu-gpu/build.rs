@@ -17,6 +17,10 @@ const SOURCES: [&str; 9] =
 /// Names under which clang may be installed, the preferred one first.
 const CLANGS: [&str; 7] = ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
 
+/// Set, to have the emulator's kernels stop where they leave a buffer or an array: clang's AddressSanitizer. Tests and examples of this
+/// package are then linked with what that needs.
+const CHECKED: &str = "AKUNU_EMULATOR_CHECKED";
+
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     println!("cargo:rerun-if-changed=build.rs");
@@ -24,6 +28,7 @@ fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-changed=kernels");
     println!("cargo:rerun-if-env-changed=AKUNU_CLANG");
+    println!("cargo:rerun-if-env-changed={CHECKED}");
     let mut source = String::new();
     for name in SOURCES {
         source += &read(format!("kernels/{name}.metal").as_ref());
@@ -48,8 +53,20 @@ fn emulator(clang: &str, source: &Path, out: &Path) {
     let (unit, object) = (out.join("emulator.clcpp"), out.join("emulator.o"));
     write(&unit, &text);
     let target = format!("--target={}", env::var("TARGET").unwrap_or_default());
+    // Stacks of fibers are not the thread's own, where frames could be kept back.
+    let checks = ["-fsanitize=address", "-fsanitize-address-use-after-return=never"];
+    let checks = if env::var_os(CHECKED).is_some() { &checks[..] } else { &[] };
+    if !checks.is_empty() {
+        // Rust links without a compiler's usual libraries. The whole archive, so that its allocator takes the place of the system's.
+        for kind in ["tests", "examples"] {
+            println!(
+                "cargo:rustc-link-arg-{kind}=-Wl,--whole-archive,-l:libasan.a,--no-whole-archive,-lstdc++,-lm,-ldl"
+            );
+        }
+    }
     run(Command::new(clang)
         .args(FLAGS)
+        .args(checks)
         .args([&target, "-O2", "-fPIC", "-ffp-contract=off", "-c", "-o"])
         .args([&object, &unit]));
     let library = out.join("libakunu_kernels.a");

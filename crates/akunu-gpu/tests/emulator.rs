@@ -35,11 +35,16 @@ struct Model {
 impl Model {
     /// A tiny model of `akunu-program`'s fixtures.
     fn open(name: &str) -> Model {
+        Model::with_context(name, CONTEXT)
+    }
+
+    /// The same, made for so many positions.
+    fn with_context(name: &str, context: u32) -> Model {
         let folder =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/tiny").join(name);
         let file = ModelFile::open(folder.join("model.gguf")).unwrap();
         let (arch, names) = Architecture::of(&file).unwrap();
-        let program = build(&arch, &names, &file, CONTEXT as usize).unwrap();
+        let program = build(&arch, &names, &file, context as usize).unwrap();
         Model { folder, file, program }
     }
 
@@ -112,6 +117,34 @@ fn pieces_and_neighbours_change_no_bit() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn the_last_threadgroup_of_a_row_adds_its_parts_in_every_schedule() {
+    // Three parts of 128 positions; the rows beside one another end in the second and in the third.
+    let (context, stored) = (384, [250u32, 300]);
+    let model = Model::with_context("llama-f16", context);
+    let vocabulary = model.program.value(model.program.logits).width as u32;
+    let logits = |gpu: &dyn Backend| {
+        let mut runner = Runner::new(gpu, &model.program, &model.file, 2, context).unwrap();
+        for (slot, &count) in (0..).zip(&stored) {
+            let tokens: Vec<u32> = (0..count).map(|i| (7 * i + slot) % vocabulary).collect();
+            runner.phase = Some(Phase::Prompt);
+            runner.feed(&[(slot, 0, &tokens)], Work::Forward).unwrap();
+        }
+        runner.phase = Some(Phase::Decode);
+        let mut all = Vec::new();
+        // Twice: counts of arrivals are zero again after each row.
+        for turn in 0..2 {
+            runner.feed(&[(0, stored[0] + turn, &[3]), (1, stored[1] + turn, &[5])], Work::Forward).unwrap();
+            all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+        }
+        all
+    };
+    let expected = logits(&emulator(Schedule::InTurn));
+    for schedule in Schedule::ALL {
+        assert!(logits(&Gpu::new(Emulator::ordered(schedule, 3))) == expected, "{schedule:?}");
     }
 }
 

@@ -6,14 +6,14 @@ use std::cell::{Cell, RefCell};
 
 use super::Entry;
 
-/// The order in which threads are taken. Right kernels give the same with all of them.
+/// The order in which threads, and threadgroups, are taken. Right kernels give the same with all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// One after the other.
     InTurn,
     /// The first SIMD group as far ahead as barriers let it.
     FirstAhead,
-    /// The last SIMD group as far ahead as barriers let it.
+    /// The last SIMD group as far ahead as barriers let it; the last threadgroup first.
     LastAhead,
 }
 
@@ -111,10 +111,14 @@ pub(super) unsafe fn launch(
         main: std::ptr::null_mut(),
         problem: None,
     };
-    for z in 0..groups[2] {
-        for y in 0..groups[1] {
-            for x in 0..groups[0] {
-                team.group = [x, y, z];
+    for i in 0..groups[2] {
+        for j in 0..groups[1] {
+            for k in 0..groups[0] {
+                team.group = if schedule == Schedule::LastAhead {
+                    [groups[0] - 1 - k, groups[1] - 1 - j, groups[2] - 1 - i]
+                } else {
+                    [k, j, i]
+                };
                 team.all = Meeting { live: threads, ..Meeting::default() };
                 team.simds.clear();
                 let lanes = |i| LANES.min(threads - i * LANES);

@@ -40,6 +40,14 @@ impl Emulator {
             },
         }
     }
+
+    /// One that says it has so many cores, whose threadgroups see what others wrote before they counted themselves as done: then the
+    /// last one of a row's attention adds the parts of all, and products are shared as on a device of so many cores.
+    pub fn ordered(schedule: Schedule, units: u32) -> Emulator {
+        let mut emulator = Emulator::new(schedule);
+        (emulator.facts.ordered, emulator.facts.units) = (true, units);
+        emulator
+    }
 }
 
 /// Memory of the emulator: written by kernels through its address.

@@ -315,3 +315,15 @@ impl List<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_few_rows_give_every_simd_group_some() {
+        assert_eq!(block_rows(4096, 2112, false), 2);
+        assert_eq!([block_rows(1024, 2112, false), block_rows(1024, 2112, true)], [1, 2]);
+        assert_eq!([block_rows(4224, 2112, false), block_rows(128_256, 2112, false)], [4, 4]);
+    }
+}

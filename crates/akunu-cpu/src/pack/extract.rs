@@ -155,9 +155,14 @@ impl RowParts {
 
     /// Two tiles of four-bit codes: the low nibbles, then the high ones.
     fn two_tiles(&mut self, bytes: &[u8; 32]) {
-        let (first, second) = bytes.split_at(TILE / 2);
-        self.codes.extend(first.iter().zip(second).map(|(a, b)| a & 15 | b << 4));
-        self.codes.extend(first.iter().zip(second).map(|(a, b)| a >> 4 | b & 0xF0));
+        const HALF: usize = TILE / 2;
+        let mut tiles = [0; 2 * HALF];
+        for i in 0..HALF {
+            let (a, b) = (bytes[i], bytes[HALF + i]);
+            tiles[i] = a & 15 | b << 4;
+            tiles[HALF + i] = a >> 4 | b & 0xF0;
+        }
+        self.codes.extend_from_slice(&tiles);
     }
 
     /// All low nibbles, then all high ones.

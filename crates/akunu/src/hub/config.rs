@@ -23,28 +23,39 @@ impl Default for Tools {
     }
 }
 
-/// A server that speaks the Hugging Face hub's protocol.
+/// A server that files are fetched from.
 #[derive(Clone)]
-pub(super) struct HuggingFace {
+pub(super) struct Server {
     /// Scheme and host, without a slash at the end.
     pub endpoint: String,
     /// The user's access token.
     pub token: Option<String>,
     /// The pause after a failed attempt; longer after each further one.
     pub patience: Duration,
+    /// Attempts that bring nothing at all before a download is given up.
+    pub attempts: u32,
 }
 
-impl HuggingFace {
+impl Server {
     /// The public hub, or `$HF_ENDPOINT`; the token from `$HF_TOKEN` or the file its own tools keep it in.
-    pub fn from_env() -> Self {
+    pub fn hugging_face() -> Self {
         let text = |name| env::var(name).ok().filter(|value| !value.trim().is_empty());
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let token = text("HF_TOKEN").or_else(|| fs::read_to_string(token_file()?).ok());
-        HuggingFace {
+        Server {
             endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
             token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
             patience: Duration::from_secs(1),
+            attempts: 4,
         }
+    }
+
+    /// The server of a URL, and the path on it. One attempt has to show that there is something to be had.
+    pub fn of(url: &str, patience: Duration) -> Option<(Self, &str)> {
+        let host = url.find("://")? + 3;
+        let path = host + url[host..].find('/')?;
+        let endpoint = url[..path].to_owned();
+        Some((Server { endpoint, token: None, patience, attempts: 1 }, &url[path..]))
     }
 }
 

@@ -13,14 +13,14 @@ use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
 use super::cache::{Watch, hash_file, hex, tell};
-use super::{Progress, config::HuggingFace};
+use super::{Progress, config::Server};
 use crate::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A server that says nothing for this long is taken for dead.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_REDIRECTS: usize = 8;
-/// Attempts in a row that bring nothing before a download is given up.
+/// Attempts in a row that bring nothing more before a download that has begun is given up.
 const MAX_FRUITLESS: u32 = 4;
 /// A listing of the largest repositories is a few megabytes.
 const MAX_JSON_BYTES: u64 = 64 << 20;
@@ -28,7 +28,7 @@ const MAX_JSON_BYTES: u64 = 64 << 20;
 /// Talks to one server and whomever it redirects to.
 pub(super) struct Client<'a> {
     agent: Agent,
-    server: &'a HuggingFace,
+    server: &'a Server,
 }
 
 /// What a download is promised to be.
@@ -44,8 +44,24 @@ pub(super) struct Promise {
     pub sha256: Option<String>,
 }
 
+impl Promise {
+    /// Where the file lies while it is fetched: beside its final name, and named after its version as well, so that an
+    /// attempt never continues what belongs to another.
+    fn partial(&self, to: &Path) -> PathBuf {
+        let version = self.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("unversioned");
+        let mut name = to.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{version}.partial"));
+        to.with_file_name(name)
+    }
+
+    /// Whether a part of the file is here that the next download goes on from.
+    pub fn has_begun(&self, to: &Path) -> bool {
+        fs::metadata(self.partial(to)).is_ok_and(|meta| meta.len() > 0)
+    }
+}
+
 impl<'a> Client<'a> {
-    pub fn new(server: &'a HuggingFace) -> Self {
+    pub fn new(server: &'a Server) -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(READ_TIMEOUT))
@@ -91,7 +107,8 @@ impl<'a> Client<'a> {
                 Ok(()) => break,
                 Err(error @ Error::Network { .. }) => {
                     fruitless = if partial.size > before { 0 } else { fruitless + 1 };
-                    if fruitless >= MAX_FRUITLESS {
+                    let limit = if partial.size > 0 { MAX_FRUITLESS } else { self.server.attempts };
+                    if fruitless >= limit {
                         return Err(error);
                     }
                     self.pause(fruitless, watch)?;
@@ -195,8 +212,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// A file being downloaded. It lies beside its final name and is named after the promise as well, so that an attempt
-/// never continues what belongs to another version.
+/// A file being downloaded.
 struct Partial {
     path: PathBuf,
     file: File,
@@ -211,10 +227,7 @@ impl Partial {
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).map_err(Error::io(parent))?;
         }
-        let version = promise.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("unversioned");
-        let mut name = to.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{version}.partial"));
-        let path = to.with_file_name(name);
+        let path = promise.partial(to);
         let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
         let mut hasher = Sha256::new();
         let size = hash_file(&path, &mut hasher)?;

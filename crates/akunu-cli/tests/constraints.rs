@@ -81,3 +81,14 @@ fn a_text_that_was_cut_off_says_so() {
     // A text that may be anything is never incomplete.
     assert!(!complete(folder.path(), &["-n", "3"]).stderr.contains("cut off"));
 }
+
+#[test]
+fn a_file_that_is_no_text_is_refused_with_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("form");
+    std::fs::write(&path, b"{\"type\": \"\xff\"}").unwrap();
+    for option in ["--json-schema", "--grammar"] {
+        let error = complete(folder.path(), &[option, path.to_str().unwrap()]).failed(1);
+        assert!(error.contains("form: not text: the bytes from 10 on are not UTF-8"), "{error}");
+    }
+}

@@ -150,6 +150,7 @@ impl From<akunu::Error> for ApiError {
                     .code("shutting_down")
             },
             // A template that refuses a conversation refuses what the client sent.
+            (Error::BrokenTemplate { source, .. }, _) => ApiError::invalid(source.to_string()),
             (Error::Template(_), _) | (_, Kind::Usage) => ApiError::invalid(message),
             (_, Kind::NotFound) => ApiError::new(StatusCode::NOT_FOUND, message),
             (_, Kind::Unsupported) => ApiError::invalid(message),

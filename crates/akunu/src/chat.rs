@@ -70,7 +70,7 @@ impl Model {
                 hint: "it was not made for conversations: continue text with `complete`".to_owned(),
             });
         }
-        let template = self.templates().choose(None, false)?;
+        let template = self.templates().choose(None, false).map_err(Error::template(self.path()))?;
         let syntax = Syntax::of_template(template.source());
         let mut settings = settings.clone();
         if let Some(syntax) = syntax {
@@ -107,7 +107,7 @@ impl Model {
         let (bos, eos) = (name(tokenizer.bos()), name(tokenizer.eos()));
         let options =
             RenderOptions { bos_token: bos.as_deref(), eos_token: eos.as_deref(), ..options.clone() };
-        let prompt = template.render(&options)?;
+        let prompt = template.render(&options).map_err(Error::template(self.path()))?;
         let segments: Vec<Segment<'_>> = prompt.segments().collect();
         // A template writes the beginning token itself where the model wants one.
         Ok((tokenizer.encode_segments(&segments, AddSpecial::No), prompt.text().to_owned()))

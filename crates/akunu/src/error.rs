@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use akunu_text::chat::{self, TemplateError};
 use akunu_text::tokenizer::TokenizerError;
 
 /// What went wrong, said so that a person can act on it.
@@ -18,6 +19,15 @@ pub enum Error {
     #[error(transparent)]
     Program(#[from] akunu_program::Error),
 
+    /// The model in a file makes no sense, or is none that can be run.
+    #[error("{}: {source}", path.display())]
+    Unfit {
+        /// The model.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: akunu_program::Error,
+    },
+
     /// A vocabulary makes no sense.
     #[error("{}: {source}", path.display())]
     Tokenizer {
@@ -31,9 +41,18 @@ pub enum Error {
     #[error(transparent)]
     Sound(#[from] akunu_audio::Error),
 
-    /// A chat template makes no sense, or refused the conversation.
+    /// A chat template refused the conversation.
     #[error(transparent)]
-    Template(#[from] akunu_text::chat::TemplateError),
+    Template(#[from] TemplateError),
+
+    /// The chat template of a model makes no sense, or cannot do what it was asked to.
+    #[error("{}: {source}", path.display())]
+    BrokenTemplate {
+        /// The model.
+        path: PathBuf,
+        /// What is wrong with its template.
+        source: TemplateError,
+    },
 
     /// A schema or grammar that text should follow makes no sense, or asks for what cannot be had.
     #[error("{language}{}{place}: {problem}", if place.is_empty() { "" } else { ", " })]
@@ -212,10 +231,10 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Format(error) => format_kind(error),
-            Error::Program(error) => program_kind(error),
+            Error::Program(error) | Error::Unfit { source: error, .. } => program_kind(error),
             Error::Tokenizer { source, .. } => tokenizer_kind(source),
             Error::Sound(error) => sound_kind(error),
-            Error::Template(_) => Kind::BadData,
+            Error::Template(_) | Error::BrokenTemplate { .. } => Kind::BadData,
             Error::TooLong { .. } | Error::Constraint { .. } => Kind::Usage,
             Error::CacheFull { .. } | Error::Busy { .. } => Kind::Unavailable,
             Error::Tensor { source, .. } => format_kind(source),
@@ -265,9 +284,11 @@ impl Error {
             Error::Format(_)
             | Error::Tensor { .. }
             | Error::Program(_)
+            | Error::Unfit { .. }
             | Error::Tokenizer { .. }
             | Error::Sound(_)
             | Error::Template(_)
+            | Error::BrokenTemplate { .. }
             | Error::Constraint { .. }
             | Error::Io { .. }
             | Error::Stopped => None,
@@ -280,6 +301,24 @@ impl Error {
             TokenizerError::File(error) => Error::Format(error),
             TokenizerError::Io { path, source } => Error::Io { path: path.into(), source },
             source => Error::Tokenizer { path: path.to_path_buf(), source },
+        }
+    }
+
+    /// An error of the model at `path`; those that name their file already do so once, and some are not the model's.
+    pub(crate) fn model(path: &Path) -> impl Fn(akunu_program::Error) -> Error + '_ {
+        use akunu_program::Error as Program;
+        move |error| match error {
+            Program::Format(error) => Error::Format(error),
+            error @ (Program::Memory { .. } | Program::Batch(_) | Program::Stopped) => Error::Program(error),
+            source => Error::Unfit { path: path.to_path_buf(), source },
+        }
+    }
+
+    /// An error of a chat template of the model at `path`. A refusal is the conversation's fault.
+    pub(crate) fn template(path: &Path) -> impl FnOnce(TemplateError) -> Error + '_ {
+        move |source| match source.kind {
+            chat::ErrorKind::Refused => Error::Template(source),
+            _ => Error::BrokenTemplate { path: path.to_path_buf(), source },
         }
     }
 

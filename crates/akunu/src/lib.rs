@@ -78,7 +78,7 @@ pub use settings::Settings;
 pub use speculate::Speculate;
 pub use speech::Transcriber;
 pub use summary::Summary;
-pub use text::load_tokenizer;
+pub use text::{load_tokenizer, read_text};
 
 /// The documentation's examples, compiled with this crate's own.
 #[cfg(doctest)]

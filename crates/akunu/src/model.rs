@@ -99,16 +99,18 @@ impl Model {
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &Options) -> Result<Model> {
         options.check()?;
-        let (architecture, names) = Architecture::of(file)?;
+        let (architecture, names) = Architecture::of(file).map_err(Error::model(file.path()))?;
         let context = choose_context(options.context, &architecture)?;
         let tokenizer = text::tokenizer(file)?;
         let batch = options.batch.min(context);
         let backend = backend(&options.backend, options.threads)?;
-        let program = build(&architecture, &names, file, context)?;
-        refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))?;
-        let weights = backend.load(file, &program.weights)?;
+        let wrong = Error::model(file.path());
+        let program = build(&architecture, &names, file, context).map_err(&wrong)?;
+        refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))
+            .map_err(&wrong)?;
+        let weights = backend.load(file, &program.weights).map_err(&wrong)?;
         // The beginning of the other program, which numbers the weights alike.
-        let hidden = build_hidden(&architecture, &names, file, context)?;
+        let hidden = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
         let kv = backend.kv(&program.groups, &sizes, options.kv)?;
         let outputs = options.outputs.min(batch);

@@ -1,10 +1,12 @@
 //! What a model file says about text.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use akunu_format::ModelFile;
 use akunu_format::checkpoint::Checkpoint;
-use akunu_format::gguf::{Gguf, Value};
+use akunu_format::gguf::Gguf;
 use akunu_format::torch::TorchCheckpoint;
 use akunu_program::select::Sampling;
 use akunu_text::Tokenizer;
@@ -20,6 +22,17 @@ pub(crate) const MULTILINGUAL_VOCABULARY: usize = 51_865;
 const WHISPER_TIMES: usize = 1501;
 
 const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// The text in a file; what is not UTF-8 is refused by its place.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let bytes = fs::read(path).map_err(Error::io(path))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let problem = format!("not text: the bytes from {at} on are not UTF-8");
+        Error::Io { path: path.to_path_buf(), source: io::Error::new(io::ErrorKind::InvalidData, problem) }
+    })
+}
 
 /// Builds the tokenizer of the model at `path`. Weights are not needed: a GGUF file with a vocabulary alone will do, and
 /// so will a `tokenizer.json`, `tekken.json` or `tokenizer.model`, or the directory one of them lies in.
@@ -100,14 +113,9 @@ pub(crate) fn no_vocabulary(path: &Path) -> Error {
 /// The chat templates; empty when the file has none.
 pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
     match file {
-        ModelFile::Gguf(gguf) => Ok(gguf_templates(gguf)),
+        ModelFile::Gguf(gguf) => gguf_templates(gguf),
         ModelFile::Checkpoint(checkpoint) => {
-            let read = |name: &str| {
-                checkpoint
-                    .companion(name)
-                    .map(|path| std::fs::read_to_string(&path).map_err(Error::io(&path)))
-                    .transpose()
-            };
+            let read = |name: &str| checkpoint.companion(name).map(read_text).transpose();
             if let Some(source) = read("chat_template.jinja")? {
                 // Of the others beside it only this one is ever chosen without being asked for by name.
                 let with_tools = read("additional_chat_templates/tool_use.jinja")?;
@@ -123,7 +131,7 @@ pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
             })?;
             match config.get("chat_template") {
                 None | Some(serde_json::Value::Null) => Ok(ChatTemplates::default()),
-                Some(template) => Ok(ChatTemplates::from_json(template)?),
+                Some(template) => ChatTemplates::from_json(template).map_err(Error::template(file.path())),
             }
         }
         ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => Ok(ChatTemplates::default()),
@@ -131,16 +139,16 @@ pub(crate) fn templates(file: &ModelFile) -> Result<ChatTemplates> {
 }
 
 /// One template as `tokenizer.chat_template`, others as `tokenizer.chat_template.NAME`.
-fn gguf_templates(gguf: &Gguf) -> ChatTemplates {
-    let named = gguf.metadata().iter().filter_map(|(key, value)| {
+fn gguf_templates(gguf: &Gguf) -> Result<ChatTemplates> {
+    let metadata = gguf.metadata();
+    let named = metadata.iter().filter_map(|(key, _)| {
         let name = match key.strip_prefix(TEMPLATE)? {
             "" => "default",
             rest => rest.strip_prefix('.')?,
         };
-        let Value::String(source) = value else { return None };
-        Some((name.to_owned(), source.to_owned()))
+        Some(metadata.require::<&str>(key).map(|source| (name.to_owned(), source.to_owned())))
     });
-    ChatTemplates::new(named)
+    Ok(ChatTemplates::new(named.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// How the model's makers sample from it, where they say: in `generation_config.json`, in `general.sampling.*` of a GGUF file, or

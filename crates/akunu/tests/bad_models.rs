@@ -84,6 +84,7 @@ fn refused(changes: &Changes<'_>, kind: Kind, named: &[&str]) {
             named.iter().all(|name| said.contains(name)),
             "{backend}: {said:?} names not all of {named:?}"
         );
+        assert_eq!(said.matches("model.gguf").count(), 1, "{said}");
         assert_eq!(error.kind(), kind, "{said}");
     }
 }
@@ -107,6 +108,18 @@ fn no_fixture_has_a_tensor_too_many() {
             Model::load(&path, &options()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         }
     }
+}
+
+#[test]
+fn a_chat_template_that_is_none_is_named_with_its_file() {
+    let typed = Changes { counts: &[("tokenizer.chat_template", 7)], ..Changes::default() };
+    refused(&typed, Kind::BadData, &["tokenizer.chat_template", "at byte", "expected a string"]);
+    let broken = Changes { texts: &[("tokenizer.chat_template", "{% for %}")], ..Changes::default() };
+    let model = load(&broken, &options()).unwrap();
+    let error = model.chat(&akunu::Settings::default()).err().unwrap();
+    assert_eq!(error.kind(), Kind::BadData);
+    let said = error.to_string();
+    assert!(said.contains("model.gguf: chat template line 1: syntax error"), "{said}");
 }
 
 #[test]

@@ -116,6 +116,42 @@ fn nonsense_in_metadata_is_left_out_rather_than_believed() {
     assert_eq!(odd.tokenizer.unwrap().special["eos"].text, None);
     let memory = odd.memory.unwrap();
     assert_eq!((memory.weights, memory.kv_cache, memory.total), (8, None, None));
+    assert_eq!(odd.problems.len(), 2, "{:?}", odd.problems);
+    for parts in [
+        ["\"general.name\" at byte ", "expected a string, found U32(7)"],
+        [
+            "\"llama.context_length\" at byte ",
+            "expected an integer from 0 to 18446744073709551615, found a string",
+        ],
+    ] {
+        let named = |problem: &&String| parts.iter().all(|part| problem.contains(part));
+        let problem = odd.problems.iter().find(named).unwrap_or_else(|| panic!("{:?}", odd.problems));
+        assert!(problem.starts_with(path.to_str().unwrap()), "{problem}");
+    }
+}
+
+#[test]
+fn facts_of_the_wrong_type_in_a_configuration_are_named_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = json!({
+        "model_type": "llama", "hidden_size": "wide", "num_attention_heads": 2.5, "num_hidden_layers": 2,
+        "intermediate_size": [8, 16], "num_key_value_heads": ["one"], "head_dim": null
+    });
+    checkpoint(folder.path(), &config);
+    let odd = summary(folder.path(), None);
+    assert_eq!((odd.shape.layers, odd.shape.feed_forward_length), (Some(2), Some(16)));
+    assert_eq!((odd.shape.embedding_length, odd.shape.heads, odd.shape.kv_heads), (None, None, None));
+    assert_eq!(odd.problems.len(), 3, "{:?}", odd.problems);
+    let file = folder.path().join("config.json").display().to_string();
+    for (key, found) in [
+        ("hidden_size", "string \"wide\""),
+        ("num_attention_heads", "floating point `2.5`"),
+        ("num_key_value_heads", "string \"one\""),
+    ] {
+        let named = |problem: &&String| problem.contains(&format!("\"{key}\" at byte "));
+        let problem = odd.problems.iter().find(named).unwrap_or_else(|| panic!("{:?}", odd.problems));
+        assert!(problem.contains(&file) && problem.contains(found) && problem.contains("u64"), "{problem}");
+    }
 }
 
 #[test]

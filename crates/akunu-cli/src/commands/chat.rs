@@ -317,7 +317,7 @@ fn save(path: &Path, messages: &[Message]) -> Result<()> {
 }
 
 fn load(path: &Path) -> Result<Vec<Message>> {
-    let text = fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let text = akunu::read_text(path)?;
     serde_json::from_str(&text).with_context(|| format!("{} is not a conversation", path.display()))
 }
 

@@ -147,10 +147,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
 fn texts(arguments: &Arguments) -> Result<Vec<String>> {
     let lines = |text: String| text.lines().map(str::to_owned).collect();
     match &arguments.input {
-        Some(path) if path != Path::new("-") => {
-            let text = std::fs::read_to_string(path);
-            Ok(lines(text.map_err(|source| Error::Io { path: path.clone(), source })?))
-        }
+        Some(path) if path != Path::new("-") => Ok(lines(akunu::read_text(path)?)),
         None if !arguments.texts.is_empty() => Ok(arguments.texts.clone()),
         _ => Ok(lines(text_or_stdin("-")?)),
     }

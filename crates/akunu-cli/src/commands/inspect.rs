@@ -6,7 +6,7 @@ use std::path::Path;
 use akunu::Summary;
 use akunu::summary::{DTypeShare, SCRATCH_ROWS};
 use akunu_format::ModelFile;
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::model::{self, required};
 use crate::output::{self, FAINT, HEADING, Out};
@@ -57,18 +57,25 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let file = ModelFile::open(&path).map_err(akunu::Error::from)?;
     let summary = Summary::of(&file, arguments.ctx)?;
     if arguments.json {
-        return output::json(out, &summary);
+        output::json(out, &summary)?;
+    } else {
+        describe(arguments, &summary, out)?;
     }
-    header(out, &summary)?;
-    network(out, &summary)?;
-    tokenizer(out, &summary)?;
-    weights(out, &summary)?;
-    memory(out, &summary)?;
+    out.flush()?;
+    if summary.problems.is_empty() { Ok(()) } else { bail!("{}", summary.problems.join("\n")) }
+}
+
+fn describe(arguments: &Arguments, summary: &Summary, out: &mut Out) -> Result<()> {
+    header(out, summary)?;
+    network(out, summary)?;
+    tokenizer(out, summary)?;
+    weights(out, summary)?;
+    memory(out, summary)?;
     if arguments.metadata {
-        metadata(out, &summary)?;
+        metadata(out, summary)?;
     }
     if arguments.tensors {
-        tensors(out, &summary)?;
+        tensors(out, summary)?;
     }
     Ok(())
 }

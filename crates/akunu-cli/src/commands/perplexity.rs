@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use akunu::Options;
 use akunu::tokenizer::{AddSpecial, Special};
-use akunu::{Error, Options};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ struct Figures {
 /// Scores the text.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let path = &arguments.file;
-    let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let text = akunu::read_text(path)?;
     let context = arguments.engine.ctx.unwrap_or(DEFAULT_CONTEXT) as usize;
     let options = Options { context: Some(context), outputs: 64, ..Options::default() };
     let model = arguments.engine.load(arguments.model.as_deref(), &options)?;

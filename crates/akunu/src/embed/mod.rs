@@ -122,7 +122,7 @@ pub(crate) struct States {
 
 /// Whether a model was made to read texts and cannot write any.
 pub fn is_encoder(file: &ModelFile) -> Result<bool> {
-    Ok(Architecture::of(file)?.0.mask == Mask::Full)
+    Ok(Architecture::of(file).map_err(Error::model(file.path()))?.0.mask == Mask::Full)
 }
 
 impl Embedder {
@@ -133,17 +133,18 @@ impl Embedder {
 
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &EmbedOptions) -> Result<Embedder> {
-        let (architecture, names) = Architecture::of(file)?;
+        let wrong = Error::model(file.path());
+        let (architecture, names) = Architecture::of(file).map_err(&wrong)?;
         let advice = pooling::advice(file)?;
         let advised = advice.context.unwrap_or(DEFAULT_CONTEXT).min(architecture.context);
         let context = choose_context(options.context.or(Some(advised)), &architecture)?;
         let backend = backend(&options.backend, options.threads)?;
-        let program = build_hidden(&architecture, &names, file, context)?;
+        let program = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;
         // What turns states into logits has no use here.
         let output = names.global("output") + ".weight";
         let tensors = file.tensors().map(|tensor| tensor.name).filter(|&name| name != output);
-        refuse_extra(&program, &architecture, &names, tensors)?;
-        let weights = backend.load(file, &program.weights)?;
+        refuse_extra(&program, &architecture, &names, tensors).map_err(&wrong)?;
+        let weights = backend.load(file, &program.weights).map_err(&wrong)?;
         let whole = architecture.mask == Mask::Full;
         let states = States { backend, program, weights, advice: Some(advice) };
         Embedder::new(&states, advice, file.path(), text::tokenizer(file)?, context, whole, options)

@@ -8,6 +8,7 @@ use akunu_format::checkpoint::Checkpoint;
 use serde_json::Value;
 
 use super::Shape;
+use crate::text::read_text;
 use crate::{Error, Result};
 
 /// How states become one vector.
@@ -147,7 +148,7 @@ fn pooling_mode(config: &Value) -> Result<Pooling> {
 /// A JSON file beside the checkpoint; null when there is none.
 fn read(checkpoint: &Checkpoint, name: &str) -> Result<Value> {
     let Some(path) = checkpoint.companion(name) else { return Ok(Value::Null) };
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let text = read_text(&path)?;
     serde_json::from_str(&text).map_err(|error| Error::Usage {
         problem: format!("{}: {error}", path.display()),
         hint: "the checkpoint is damaged: fetch it again".to_owned(),

@@ -112,7 +112,8 @@ impl SpeechModel {
                 hint: format!("ask for 1 to {MOST_BEAMS}"),
             });
         }
-        let architecture = SpeechArchitecture::of(file)?;
+        let wrong = Error::model(file.path());
+        let architecture = SpeechArchitecture::of(file).map_err(&wrong)?;
         let backend = backend(&options.backend, options.threads)?;
         if !backend.runs_encoders() {
             return Err(Error::Usage {
@@ -123,14 +124,15 @@ impl SpeechModel {
         let tokenizer = text::tokenizer(file)?.ok_or_else(|| text::no_vocabulary(file.path()))?;
         let tensors = SpeechTensors::new(file);
         let names = file.tensors().map(|tensor| tensor.name);
-        let SpeechPrograms { encoder, decoder } = build_speech(&architecture, &tensors, names)?;
+        let SpeechPrograms { encoder, decoder } =
+            build_speech(&architecture, &tensors, names).map_err(&wrong)?;
         let (states, context) = (architecture.encoder.context, architecture.decoder.context);
         let blocks = |positions: usize| positions.div_ceil(BLOCK);
         let texts = Hypotheses::blocks(options.beams, context);
         let reserved = [blocks(states), texts + blocks(context), blocks(states)].map(|count| count as u32);
         let kv = backend.kv(&decoder.groups, &reserved, KvType::F16)?;
-        let encoder_weights = backend.load(&tensors, &encoder.weights)?;
-        let decoder_weights = backend.load(&tensors, &decoder.weights)?;
+        let encoder_weights = backend.load(&tensors, &encoder.weights).map_err(&wrong)?;
+        let decoder_weights = backend.load(&tensors, &decoder.weights).map_err(&wrong)?;
         let whole = Limits { slots: 1, rows: states as u32, outputs: 1, context: states as u32 };
         let encoder = backend.compile(&encoder, encoder_weights, Arc::clone(&kv), &whole)?;
         let limits = Limits {

@@ -1,8 +1,12 @@
 //! What a SafeTensors checkpoint says of its model: `config.json` and the tokenizer's files beside the weights.
 
+use std::cell::RefCell;
+use std::fmt;
+
 use akunu_format::Data;
 use akunu_format::checkpoint::{Checkpoint, Config};
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::memory::{LayerCache, MAX_LAYERS, Span};
 use super::whisper::{self, Sizes};
@@ -38,42 +42,70 @@ pub(super) fn describe(checkpoint: &Checkpoint, summary: &mut Summary) -> Result
     if config.text().len() <= SHOWN_CONFIG_BYTES {
         summary.metadata = serde_json::from_str(config.text()).unwrap_or_default();
     }
-    let facts = Facts(config);
-    let folder = summary.path.canonicalize().unwrap_or_default();
-    let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    summary.name = facts.get::<String>(&["_name_or_path"]).filter(|name| !name.is_empty()).or(folder_name);
-    summary.architecture = facts.get(&["model_type"]);
-    if summary.architecture.as_deref() == Some("whisper") {
-        summary.shape = facts.whisper();
-        return Ok(Some(whisper::cache(&summary.shape)));
-    }
-    let window = facts.window();
-    summary.shape = facts.shape(window.as_ref());
-    if summary.architecture.as_deref().is_some_and(|family| ENCODERS.contains(&family)) {
-        return Ok(Some(Vec::new()));
-    }
-    Ok(facts.cache(&summary.shape, window.as_ref()))
+    let facts = Facts { config, problems: RefCell::default() };
+    let cache = facts.describe(summary);
+    summary.problems.extend(facts.problems.into_inner());
+    Ok(cache)
 }
 
-/// A configuration. A value of the wrong type counts as absent: this describes, it does not load.
-struct Facts<'a>(&'a Config);
+/// A configuration.
+struct Facts<'a> {
+    config: &'a Config,
+    /// What was asked for and has the wrong type, which counts as absent: this describes, it does not load.
+    problems: RefCell<Vec<String>>,
+}
 
 impl<'a> Facts<'a> {
+    /// Fills in what the configuration says; returns what each layer keeps.
+    fn describe(&self, summary: &mut Summary) -> Option<Vec<LayerCache>> {
+        let folder = summary.path.canonicalize().unwrap_or_default();
+        let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        summary.name = self.get::<String>(&["_name_or_path"]).filter(|name| !name.is_empty()).or(folder_name);
+        summary.architecture = self.get(&["model_type"]);
+        if summary.architecture.as_deref() == Some("whisper") {
+            summary.shape = self.whisper();
+            return Some(whisper::cache(&summary.shape));
+        }
+        let window = self.window();
+        summary.shape = self.shape(window.as_ref());
+        if summary.architecture.as_deref().is_some_and(|family| ENCODERS.contains(&family)) {
+            return Some(Vec::new());
+        }
+        self.cache(&summary.shape, window.as_ref())
+    }
+
     /// The first of several spellings that is there.
     fn get<T: Deserialize<'a>>(&self, keys: &[&str]) -> Option<T> {
-        keys.iter().find_map(|key| self.0.get(key).ok().flatten())
+        keys.iter().find_map(|key| {
+            self.config.get(key).unwrap_or_else(|error| {
+                let problem = error.to_string();
+                let mut problems = self.problems.borrow_mut();
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+                None
+            })
+        })
+    }
+
+    /// A number, or the largest of a list with one for each layer.
+    fn largest(&self, keys: &[&str]) -> Option<u64> {
+        match self.get(keys)? {
+            PerLayer::Same(value) => Some(value),
+            PerLayer::Each(values) => values.into_iter().max(),
+        }
     }
 
     fn shape(&self, window: Option<&(u64, Vec<bool>)>) -> Shape {
-        let heads = self.get(&["num_attention_heads", "n_head", "n_heads"]);
+        let heads = self.largest(&["num_attention_heads", "n_head", "n_heads"]);
         let embedding_length: Option<u64> = self.get(&["hidden_size", "n_embd", "d_model", "dim"]);
         Shape {
             context_length: self.get(&["max_position_embeddings", "n_positions", "max_seq_len"]),
             layers: self.get(&["num_hidden_layers", "n_layer", "n_layers", "num_layers"]),
             embedding_length,
-            feed_forward_length: self.get(&["intermediate_size", "n_inner", "hidden_dim"]),
+            feed_forward_length: self.largest(&["intermediate_size", "n_inner", "hidden_dim"]),
             heads,
-            kv_heads: self.get(&["num_key_value_heads"]).or(heads),
+            kv_heads: self.largest(&["num_key_value_heads"]).or(heads),
             head_dim: self.get(&["head_dim"]).or_else(|| embedding_length?.checked_div(heads?)),
             vocabulary_size: self.get(&["vocab_size"]),
             experts: self.get(&["num_local_experts", "num_experts", "n_routed_experts"]),
@@ -145,6 +177,40 @@ impl<'a> Facts<'a> {
                 mels: number("num_mel_bins"),
             },
         })
+    }
+}
+
+/// A number that may differ between layers.
+enum PerLayer {
+    Same(u64),
+    Each(Vec<u64>),
+}
+
+impl<'de> Deserialize<'de> for PerLayer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = PerLayer;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("u64 or a list of u64")
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<PerLayer, E> {
+                Ok(PerLayer::Same(value))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PerLayer, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    values.push(value);
+                }
+                Ok(PerLayer::Each(values))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMany)
     }
 }
 

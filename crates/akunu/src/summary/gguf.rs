@@ -1,5 +1,6 @@
 //! What a GGUF file says of its model.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use akunu_format::gguf::{Array, FromValue, Gguf, Metadata, Value};
@@ -29,7 +30,8 @@ const WINDOW_PATTERNS: [(&str, u64); 7] = [
 
 /// Fills in the summary; returns what each layer keeps in the key-value cache, where that can be told.
 pub(super) fn describe(file: &Gguf, summary: &mut Summary) -> Result<Option<Vec<LayerCache>>> {
-    let facts = Facts { metadata: file.metadata(), prefix: architecture(file.metadata()) };
+    let mut facts = Facts { metadata: file.metadata(), prefix: None, problems: RefCell::default() };
+    facts.prefix = facts.get("general.architecture");
     summary.format = format!("GGUF v{}", file.version());
     summary.add_files(file.files())?;
     summary.architecture = facts.prefix.map(str::to_owned);
@@ -62,22 +64,29 @@ pub(super) fn describe(file: &Gguf, summary: &mut Summary) -> Result<Option<Vec<
         facts.number("vocab_size").or_else(|| Some(summary.tokenizer.as_ref()?.vocabulary_size));
     summary.chat_template = facts.chat_template();
     summary.metadata = facts.metadata.iter().map(|(key, value)| (key.to_owned(), to_json(value))).collect();
-    Ok(facts.cache(layers, head_dim, window.as_ref()))
+    let cache = facts.cache(layers, head_dim, window.as_ref());
+    summary.problems.extend(facts.problems.into_inner());
+    Ok(cache)
 }
 
-fn architecture(metadata: Metadata<'_>) -> Option<&str> {
-    metadata.get("general.architecture").ok().flatten()
-}
-
-/// Metadata of one architecture. A value of the wrong type counts as absent: this describes, it does not load.
+/// Metadata of one architecture.
 struct Facts<'a> {
     metadata: Metadata<'a>,
     prefix: Option<&'a str>,
+    /// What was asked for and has the wrong type, which counts as absent: this describes, it does not load.
+    problems: RefCell<Vec<String>>,
 }
 
 impl<'a> Facts<'a> {
     fn get<T: FromValue<'a>>(&self, key: &str) -> Option<T> {
-        self.metadata.get(key).ok().flatten()
+        self.metadata.get(key).unwrap_or_else(|error| {
+            let problem = error.to_string();
+            let mut problems = self.problems.borrow_mut();
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+            None
+        })
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -93,9 +102,18 @@ impl<'a> Facts<'a> {
         self.own(key)
     }
 
+    /// Whether there is one value for each layer.
+    fn is_list(&self, key: &str) -> bool {
+        let value = self.prefix.and_then(|prefix| self.metadata.value(&format!("{prefix}.{key}")));
+        matches!(value, Some(Value::Array(_)))
+    }
+
     /// A number, or a list with one for each layer.
     fn per_layer(&self, key: &str) -> Option<PerLayer> {
-        self.number(key).map(PerLayer::Same).or_else(|| Some(PerLayer::Each(self.own(key)?)))
+        if self.is_list(key) {
+            return self.own(key).map(PerLayer::Each);
+        }
+        self.number(key).map(PerLayer::Same)
     }
 
     fn largest(&self, key: &str) -> Option<u64> {
@@ -109,8 +127,8 @@ impl<'a> Facts<'a> {
     fn window(&self, layers: Option<u64>) -> Option<(u64, Vec<bool>)> {
         let size = self.number("attention.sliding_window").filter(|&size| size > 0)?;
         let layers = layers.filter(|&layers| layers <= MAX_LAYERS)?;
-        if let Some(each) = self.own::<Vec<bool>>("attention.sliding_window_pattern") {
-            return Some((size, each));
+        if self.is_list("attention.sliding_window_pattern") {
+            return Some((size, self.own("attention.sliding_window_pattern")?));
         }
         let period = self.number("attention.sliding_window_pattern").or_else(|| {
             let known = WINDOW_PATTERNS.iter().find(|(family, _)| Some(*family) == self.prefix);
@@ -172,9 +190,10 @@ impl<'a> Facts<'a> {
         let special: BTreeMap<_, _> = self
             .metadata
             .iter()
-            .filter_map(|(key, value)| {
+            .filter_map(|(key, _)| {
                 let role = key.strip_prefix("tokenizer.ggml.")?.strip_suffix("_token_id")?;
-                let id = u64::from_value(&value)?;
+                // Below zero for none.
+                let id = u64::try_from(self.get::<i64>(key)?).ok()?;
                 Some((role.to_owned(), SpecialToken { id, text: text_of(id) }))
             })
             .collect();

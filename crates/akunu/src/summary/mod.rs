@@ -1,7 +1,8 @@
 //! What there is to say about a model file without running it.
 //!
 //! Everything here degrades: a fact the file does not state is `None`, an architecture nobody knows is still listed by
-//! its tensors, and a file that holds only a vocabulary has a tokenizer and nothing else.
+//! its tensors, and a file that holds only a vocabulary has a tokenizer and nothing else. A fact of the wrong type is
+//! left out too, and named among the [problems](Summary::problems).
 
 mod checkpoint;
 mod gguf;
@@ -53,6 +54,9 @@ pub struct Summary {
     pub metadata: Map<String, Value>,
     /// Every tensor, in file order.
     pub tensors: Vec<TensorSummary>,
+    /// What the file states in a way that makes no sense: file, field, place, what was expected and what was found.
+    /// Such a fact counts as not stated.
+    pub problems: Vec<String>,
 }
 
 /// A file and its size.

@@ -10,6 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{SpecialToken, Summary, TemplateSummary, TokenizerSummary};
+use crate::text::read_text;
 use crate::{Error, Result};
 
 /// Fills in the tokenizer and the chat template.
@@ -30,7 +31,7 @@ pub(super) fn describe(checkpoint: &Checkpoint, summary: &mut Summary) -> Result
     // A file of its own counts before the configuration's.
     let mut templates = match checkpoint.companion("chat_template.jinja") {
         Some(path) => {
-            let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+            let text = read_text(&path)?;
             vec![NamedTemplate { name: "default".to_owned(), template: text }]
         }
         None => Vec::new(),

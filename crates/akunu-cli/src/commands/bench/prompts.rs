@@ -79,8 +79,7 @@ pub fn read(file: Option<&Path>) -> Result<Vec<(String, String)>> {
     let Some(path) = file else {
         return Ok(PROMPTS.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec());
     };
-    let text =
-        std::fs::read_to_string(path).map_err(|source| akunu::Error::Io { path: path.to_owned(), source })?;
+    let text = akunu::read_text(path)?;
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     Ok(lines.enumerate().map(|(i, line)| (format!("line {}", i + 1), line.to_owned())).collect())
 }

@@ -10,7 +10,7 @@ use akunu::Error;
 use akunu::scheduler::{Chunk, Limits};
 use akunu_server::{Config, Log, Server, Source, Tls};
 use akunu_text::chat::{BUILTIN_NAMES, ChatTemplate};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use tokio::net::TcpListener;
 
 use crate::engine::{DEFAULT_MODEL, EngineArguments, positive};
@@ -270,8 +270,11 @@ fn template(given: &str) -> Result<String> {
     if BUILTIN_NAMES.contains(&given) {
         return Ok(ChatTemplate::builtin(given)?.source().to_owned());
     }
-    let source = std::fs::read_to_string(given).with_context(|| {
-        format!("{given} is neither a file nor a built-in template ({})", BUILTIN_NAMES.join(", "))
+    let source = akunu::read_text(given).map_err(|error| match error.kind() {
+        akunu::Kind::NotFound => {
+            anyhow!("{given} is neither a file nor a built-in template ({})", BUILTIN_NAMES.join(", "))
+        }
+        _ => error.into(),
     })?;
     ChatTemplate::from_source(&source).with_context(|| given.to_owned())?;
     Ok(source)
@@ -309,7 +312,7 @@ fn keys(arguments: &Arguments) -> Result<Vec<String>> {
         return Err(no_key("--api-key is empty"));
     }
     if let Some(path) = &arguments.api_key_file {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = akunu::read_text(path)?;
         let before = keys.len();
         keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
         if keys.len() == before {

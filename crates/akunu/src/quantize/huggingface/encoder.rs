@@ -1,7 +1,6 @@
 //! Encoders of texts (BERT and its kin) as GGUF, with vocabularies of words and their pieces.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::Path;
 
 use akunu_format::ModelFile;
@@ -19,6 +18,7 @@ use super::facts;
 use super::vocabulary::{CORNER_CASES, no_vocabulary};
 use crate::embed::Pooling;
 use crate::embed::pooling::advice;
+use crate::text::read_text;
 use crate::{Error, Result};
 
 /// Parts of the whole model, and of a layer; each has a weight and may have a bias.
@@ -173,7 +173,7 @@ fn write_vocabulary(checkpoint: &Checkpoint, rows: usize, header: &mut Writer) -
         return Ok(Some(no_vocabulary(checkpoint)));
     };
     let original = Tokenizer::from_file(&path).map_err(Error::tokenizer(&path))?;
-    let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let text = read_text(&path)?;
     let parsed: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     if parsed["model"]["type"].as_str().is_some_and(|kind| kind != "WordPiece") {
         return Err(refused("an encoder whose vocabulary is not of words and their pieces (WordPiece)"));

@@ -5,7 +5,6 @@
 //! corner cases. One that no trial fits is refused.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use akunu_format::checkpoint::Checkpoint;
@@ -15,6 +14,7 @@ use akunu_text::tokenizer::{AddSpecial, Special, TokenKind};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use crate::text::read_text;
 use crate::{Error, Result};
 
 /// Names of ways to cut text, one for each way. Those of whole words first: a word that is a piece is that piece.
@@ -60,7 +60,7 @@ pub(super) fn write(
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let original = Tokenizer::from_dir(directory).map_err(Error::tokenizer(directory))?;
-    let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let text = read_text(&path)?;
     let file: File = serde_json::from_str(&text).map_err(|error| malformed(&path, &text, &error))?;
     let pieces = file.pieces(&original, embedding_rows).map_err(|problem| unsupported(&path, problem))?;
     let fitting = candidates(&file)
@@ -265,12 +265,12 @@ struct TokenizerConfig {
 fn write_chat_templates(checkpoint: &Checkpoint, header: &mut Writer) -> Result<()> {
     const KEY: &str = "tokenizer.chat_template";
     if let Some(path) = checkpoint.companion("chat_template.jinja") {
-        let template = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        let template = read_text(&path)?;
         header.metadata(KEY, &template)?;
         return Ok(());
     }
     let Some(path) = checkpoint.companion("tokenizer_config.json") else { return Ok(()) };
-    let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let text = read_text(&path)?;
     let config: TokenizerConfig =
         serde_json::from_str(&text).map_err(|error| malformed(&path, &text, &error))?;
     match config.chat_template {

@@ -41,7 +41,7 @@ pub(crate) fn settings(keywords: Option<&Bound<'_, PyDict>>, base: Settings) -> 
                 };
             }
             "constraint" => {
-                settings.constraint = Some(read::<PyRef<'_, Constraint>>(&key, &value)?.0.clone())
+                settings.constraint = Some(read::<PyRef<'_, Constraint>>(&key, &value)?.0.clone());
             }
             "speculate" => {
                 settings.speculate = if read(&key, &value)? { Speculate::Auto } else { Speculate::Off };

@@ -43,6 +43,7 @@ mod openai;
 mod openapi;
 mod page;
 mod resident;
+mod routes;
 mod status;
 mod thinking;
 mod tls;
@@ -122,7 +123,7 @@ impl Server {
             let models = Arc::clone(&app.models);
             tokio::spawn(async move { models.sweep(timeout).await })
         });
-        let open = listen::accept(listener, app.router(), &app.config, tls.as_ref(), stop).await;
+        let open = listen::accept(listener, routes::router(&app), &app.config, tls.as_ref(), stop).await;
         let mut closed = std::pin::pin!(open.shutdown());
         if tokio::time::timeout(app.config.shutdown_grace, &mut closed).await.is_ok() {
             return Ok(());

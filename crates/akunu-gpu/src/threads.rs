@@ -6,7 +6,9 @@ pub(crate) fn threads(kernel: &str) -> u32 {
         "threshold" => 1024,
         "penalize" => 256,
         "attend_merge" | "remember" | "shift_keys" => 64,
-        name if name.starts_with("wide_") || name.starts_with("attend_part_") => 512,
+        name if ["attend_part_", "wide1_", "wide2_", "wide4_"].iter().any(|kind| name.starts_with(kind)) => {
+            512
+        }
         "choose" | "route" => 32,
         _ => 128,
     }

@@ -18,7 +18,7 @@ fn every_route_is_described_and_nothing_else() {
     let description = server.get("/openapi.json").json();
     let described: BTreeSet<&str> =
         description["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    let source = include_str!("../src/app.rs");
+    let source = include_str!("../src/routes.rs");
     let routes = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap());
     let routes: BTreeSet<&str> = routes.filter(|route| !route.starts_with("/assets/")).collect();
     assert_eq!(described, routes);

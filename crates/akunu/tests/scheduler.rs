@@ -348,6 +348,18 @@ fn requests_without_meaning_are_refused() {
 }
 
 #[test]
+fn a_scheduler_leaves_the_next_all_room_there_is() {
+    for name in FAMILIES {
+        let model = load(name, &Options { sequences: 2, context: Some(128), ..options() });
+        for turn in 0..12 {
+            let scheduler = Scheduler::new(model.clone(), &Limits::default()).unwrap();
+            let request = request(&long_prompt(name, turn, 120), warm(1), 20);
+            assert_eq!(answer(&scheduler, &request).tokens[0].len(), 9, "{name}, turn {turn}");
+        }
+    }
+}
+
+#[test]
 fn closing_finishes_what_is_there_and_dropping_does_not() {
     let scheduler = scheduler("llama", 1, &Limits::default());
     let responses: Vec<Response> =

@@ -233,6 +233,15 @@ fn a_cut_connection_is_continued_where_it_ended() {
     assert_eq!(ranges, [None, Some("bytes=100000-".to_owned()), Some("bytes=200000-".to_owned())]);
 }
 
+/// Pulls, and stops when the first bytes have come.
+fn stop_midway(hub: &Hub) {
+    let stopped = hub.pull("hf:o/r", &mut |progress| match progress {
+        Progress::Bytes { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    assert_eq!(stopped.unwrap_err().kind(), Kind::Stopped);
+}
+
 #[test]
 fn a_stopped_pull_leaves_a_part_that_the_next_one_continues() {
     let body = model_bytes();
@@ -243,11 +252,7 @@ fn a_stopped_pull_leaves_a_part_that_the_next_one_continues() {
     });
     let cache = tempfile::tempdir().unwrap();
     let hub = hub(cache.path(), &server.url, None);
-    let stopped = hub.pull("hf:o/r", &mut |progress| match progress {
-        Progress::Bytes { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    assert_eq!(stopped.unwrap_err().kind(), Kind::Stopped);
+    stop_midway(&hub);
     assert!(matches!(hub.resolve("hf:o/r"), Err(Error::NotPulled { .. })));
     let left = tree(&cache.path().join("hf"));
     assert!(matches!(left.as_slice(), [part] if part.ends_with(".partial")), "{left:?}");
@@ -266,11 +271,7 @@ fn the_part_of_a_stopped_pull_can_be_removed() {
     });
     let cache = tempfile::tempdir().unwrap();
     let hub = hub(cache.path(), &server.url, None);
-    let stopped = hub.pull("hf:o/r", &mut |progress| match progress {
-        Progress::Bytes { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    assert_eq!(stopped.unwrap_err().kind(), Kind::Stopped);
+    stop_midway(&hub);
     assert!(hub.remove("hf:o/r").unwrap() > 0);
     assert_eq!(tree(&cache.path().join("hf")), Vec::<String>::new());
     assert!(matches!(hub.remove("hf:o/r"), Err(Error::NotPulled { .. })));

@@ -166,6 +166,11 @@ impl PrefixCache {
         }
     }
 
+    /// Gives up all blocks but those that sequences use.
+    pub(crate) fn clear(&mut self, pools: &mut Pools) {
+        (0..self.windows.len()).for_each(|group| self.evict(pools, group, usize::MAX));
+    }
+
     /// The node whose block in this group is missed the least: never one that a sequence uses, and where the group needs
     /// whole paths, one at the end of its path.
     fn oldest(&self, pools: &mut Pools, group: usize) -> Option<NodeId> {

@@ -49,8 +49,12 @@ impl Worker {
             self.step();
             self.running.retain_mut(|running| !running.finish());
         }
-        for mut running in self.running {
+        for mut running in self.running.drain(..) {
             running.abort(Error::Stopped);
+        }
+        // The blocks are the model's, which the next scheduler may be for.
+        if let Some(cache) = &mut self.prefixes {
+            cache.clear(&mut self.model.engine().pools);
         }
         for job in self.queue.end() {
             let _ = job.events.send(Event::Failed(Error::Stopped));

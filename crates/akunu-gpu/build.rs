@@ -11,8 +11,8 @@ use std::{env, fs, thread};
 use rewrite::{Kernel, Target};
 
 /// In the order they are joined: later files use what earlier ones define.
-const SOURCES: [&str; 9] =
-    ["base", "forms", "gemv", "wide", "gemm", "rows", "attention", "experts", "select"];
+const SOURCES: [&str; 10] =
+    ["base", "forms", "gemv", "wide", "gemm", "rows", "attention", "encoder", "experts", "select"];
 
 /// Names under which clang may be installed, the preferred one first.
 const CLANGS: [&str; 7] = ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];

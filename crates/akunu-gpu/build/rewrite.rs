@@ -27,7 +27,8 @@ const WALK_THREADS: u32 = 128;
 const WALK_WHOLE: u32 = 4 * WALK_THREADS;
 
 /// How the names of kernels begin and end that are never walked: they are for many rows, and would only make the walking kernel larger.
-const MANY_ROWS: [(&str, &str); 3] = [("gemm_", ""), ("attend_all_", ""), ("gemv_", "_4")];
+const MANY_ROWS: [(&str, &str); 5] =
+    [("gemm_", ""), ("attend_all_", ""), ("attend_weights", ""), ("unfold", ""), ("gemv_", "_4")];
 
 /// Rewrites preprocessed source and lists its kernels.
 pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), String> {

@@ -7,10 +7,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "check/encoders.rs"]
+mod encoders;
 #[path = "check/models.rs"]
 mod models;
 #[path = "check/shapes.rs"]
 mod shapes;
+
+use std::path::Path;
 
 use akunu_program::{Backend, conformance};
 
@@ -25,6 +29,7 @@ fn main() {
     if fixtures != "none" {
         wrong += check(&*backend);
         wrong += models::check(&*backend, fixtures.as_ref());
+        wrong += check_encoders(&*backend, fixtures.as_ref());
     }
     for shape in shapes {
         shapes::measure(&*backend, shape);
@@ -60,4 +65,18 @@ fn check(backend: &dyn Backend) -> usize {
     let seconds = began.elapsed().as_secs_f64();
     println!("operations: {} of {} right, {seconds:.1} s", outcomes.len() - wrong.len(), outcomes.len());
     wrong.len()
+}
+
+/// Tiny encoders and models of speech against their oracles; gives how many are wrong.
+fn check_encoders(backend: &dyn Backend, fixtures: &Path) -> usize {
+    let encoders = encoders::ENCODERS
+        .map(|name| (name, vec![encoders::encoder(backend, &fixtures.join("encoders").join(name))]));
+    let speech = encoders::SPEECH
+        .map(|name| (name, encoders::speech(backend, &fixtures.join("speech").join(name)).to_vec()));
+    let all = encoders.into_iter().chain(speech);
+    let wrong = all.filter(|(name, errors)| {
+        println!("{name}: errors {errors:.6?}");
+        errors.iter().any(|error| *error >= models::ERROR)
+    });
+    wrong.count()
 }

@@ -266,8 +266,19 @@ struct AttendParams {
     uint angles; // of the rotation, as in RotateParams
     uint pairs;
     uint split;
-    uint pad[3];
+    uint sees;   // how many positions: 0: up to its own; NONE: up to the end of its span; or so many from the first on
+    uint pad[2];
 };
+
+// The position after the last one that a row sees. In a chain a row comes to lie behind the end that its span was given with.
+inline uint seen_end(const Row row, uint sees) {
+    return sees == 0 ? row.y + 1 : sees == NONE ? max(row.w, row.y + 1) : sees;
+}
+
+// The first position that a row sees.
+inline uint seen_begin(const Row row, uint window) {
+    return window != 0 && row.y + 1 > window ? row.y + 1 - window : 0;
+}
 
 // Positions are taken in parts of 128, counted from position 0, so that what a row gets depends on its own length alone.
 constant uint PART = 128;
@@ -295,7 +306,7 @@ inline void attend_all(device float* arena, device const uchar* kv, device const
                        const AttendParams p, threadgroup float* queries, threadgroup float* weights, threadgroup float* best,
                        threadgroup float* sums, uint3 group, uint thread_index, uint lane, uint sg) {
     const Row row = rows[p.first + group.y];
-    const uint end = row.y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
+    const uint end = seen_end(row, p.sees), begin = seen_begin(row, p.window);
     const uint dim = p.cache.head_dim, padded = p.cache.padded, sharing = p.heads / p.cache.kv_heads;
     const uint chunks = (sharing + TOGETHER - 1) / TOGETHER;
     const uint kv_head = group.x / chunks, first_head = kv_head * sharing + group.x % chunks * TOGETHER;
@@ -465,7 +476,7 @@ inline void attend_part(device float* arena, device uchar* kv, device const Row*
                         uint3 group, uint thread_index, uint lane, uint sg) {
     constexpr uint pairs = DIM / 64, eights = DIM / 32;
     const Row row = rows[p.first + group.y];
-    const uint end = row.y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
+    const uint end = seen_end(row, p.sees), begin = seen_begin(row, p.window);
     const uint part = begin / PART + group.z, last_part = (end - 1) / PART;
     if (part > last_part) return;
 
@@ -673,7 +684,8 @@ kernel void attend_merge(
     uint3 group        [[threadgroup_position_in_grid]],
     uint  thread_index [[thread_index_in_threadgroup]])
 {
-    const uint end = rows[p.first + group.y].y + 1, begin = p.window != 0 && end > p.window ? end - p.window : 0;
+    const Row row = rows[p.first + group.y];
+    const uint end = seen_end(row, p.sees), begin = seen_begin(row, p.window);
     const uint parts = (end - 1) / PART - begin / PART + 1;
     if (parts > 1) merge_parts(arena, p, group.y, group.x, parts, thread_index, 64);
 }

@@ -7,7 +7,9 @@ struct EmbedParams {
     uint width;
     uint first; // the first row
     float scale;
-    uint pad[3];
+    uint by;     // which row of the table: 0: the token's; 1: the position's; 2: the first
+    uint before; // rows of the table before the first position's
+    uint rows;   // of the table
 };
 
 // One thread for eight columns of a row.
@@ -16,9 +18,10 @@ inline void embed(device const uint4* w, device float* arena, device const Row* 
                   uint thread_index) {
     const uint eight = group.x * 128 + thread_index;
     if (eight >= p.matrix.eights) return;
-    const uint token = rows[p.first + group.y].z;
+    const Row row = rows[p.first + group.y];
+    const uint index = p.by == 0 ? row.z : p.by == 1 ? min(p.before + row.y, p.rows - 1) : 0;
     float q[8];
-    const float2 scale = Form::load(w, p.matrix, (p.matrix.first + token) * p.matrix.eights + eight, q);
+    const float2 scale = Form::load(w, p.matrix, (p.matrix.first + index) * p.matrix.eights + eight, q);
     device float* out = arena + p.out + group.y * p.stride;
     for (uint i = 0; i < 8; ++i)
         if (8 * eight + i < p.width) out[8 * eight + i] = p.scale * (scale.x * q[i] + scale.y);
@@ -86,7 +89,7 @@ struct ElementParams {
     uint out;
     uint stride; // of all three
     uint width;
-    uint operation; // 0: x + y; 1: activation(x) y; 2: cap of scale x
+    uint operation; // 0: x + y; 1: activation(x) y; 2: cap of scale x; 3: activation(x)
     uint activation;
     float scale;
     float cap;
@@ -107,7 +110,8 @@ kernel void elements(
     float out;
     if (p.operation == 0) out = x + arena[p.y + at];
     else if (p.operation == 1) out = activate(x, p.activation) * arena[p.y + at];
-    else out = soft_cap(p.scale * x, p.cap);
+    else if (p.operation == 2) out = soft_cap(p.scale * x, p.cap);
+    else out = activate(x, p.activation);
     arena[p.out + at] = out;
 }
 

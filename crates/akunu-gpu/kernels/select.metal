@@ -216,11 +216,13 @@ kernel void choose(
     if (lane != 0) return;
     const uint at = outputs[group.x];
     Row row = rows[at];
-    chosen[row.w * p.outputs + group.x] = token;
+    // A chain begins with spans of one row.
+    const uint turn = p.advance ? row.y + 1 - row.w : 0;
+    chosen[turn * p.outputs + group.x] = token;
     if (!p.advance) return;
     // Where nothing could be chosen the host reports it; what follows must only stay within bounds.
     if (token == NONE) token = 0;
-    row.y += 1, row.z = token, row.w += 1;
+    row.y += 1, row.z = token;
     if (row.y < p.context) tokens[row.x * p.context + row.y] = token;
     rows[at] = row;
 }

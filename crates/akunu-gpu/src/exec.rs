@@ -7,9 +7,7 @@ use akunu_program::program::{CacheLayer, Program};
 use akunu_program::rope::RopeLayout;
 use akunu_program::select::{Sampling, Scratch, select};
 use akunu_program::slots::{Row, Slots};
-use akunu_program::{
-    BLOCK, Batch, Error, Executable, KeyShift, Limits, Outputs, Result, SlotEdit, StopFlag, Work,
-};
+use akunu_program::{Batch, Error, Executable, KeyShift, Limits, Outputs, Result, SlotEdit, StopFlag, Work};
 
 use crate::ChipConfig;
 use crate::host::{Bind, Host};
@@ -40,7 +38,7 @@ struct Memory<H: Host> {
     weights: Arc<GpuWeights<H>>,
     kv: Arc<GpuKv<H>>,
     arena: H::Buffer,
-    /// `[row][slot, position, token, tokens chosen]`.
+    /// `[row][slot, position, token, end of its span]`.
     rows: H::Buffer,
     outputs: H::Buffer,
     tables: H::Buffer,
@@ -72,7 +70,7 @@ impl<H: Host> GpuExecutable<H> {
         let context = limits.context as usize;
         let (angles, angle_starts) = angles(program, context)?;
         let slots = limits.slots as usize;
-        let entries = slots * program.groups.len() * context.div_ceil(BLOCK);
+        let entries = slots * program.groups.len() * lowered.entries;
         let layers = program.groups.iter().map(|g| g.layers).max().unwrap_or(0);
         let turn_stride = 2 + 2 * program.ropes.iter().map(|r| r.frequencies.len()).max().unwrap_or(0);
         let memory = Memory {
@@ -190,7 +188,7 @@ impl<H: Host> GpuExecutable<H> {
         for edit in batch.edits {
             match edit {
                 SlotEdit::Blocks { slot, group, first, blocks } => {
-                    let entries = context.div_ceil(BLOCK);
+                    let entries = memory.lowered.entries;
                     let table = slot.0 as usize * self.program.groups.len() + group.0 as usize;
                     write(&memory.tables, table * entries + *first as usize, blocks)?;
                 }
@@ -209,10 +207,19 @@ impl<H: Host> GpuExecutable<H> {
         }
         batch.shifts.iter().try_for_each(|shift| self.shift(*shift))?;
         let mut first = 0;
-        for span in batch.spans {
+        // Programs that begin with numbers have no tokens.
+        for span in batch.spans.iter().filter(|_| !batch.tokens.is_empty()) {
             let tokens = &batch.tokens[first..first + span.rows as usize];
             write(&memory.tokens, span.slot.0 as usize * context + span.start as usize, tokens)?;
             first += tokens.len();
+        }
+        if let Some(place) = memory.lowered.input {
+            let (width, stride) = (place.width as usize, place.stride as usize);
+            let mut frames = vec![0f32; batch.inputs.len() / width * stride];
+            for (to, from) in frames.chunks_exact_mut(stride).zip(batch.inputs.chunks_exact(width)) {
+                to[..width].copy_from_slice(from);
+            }
+            host.write(&memory.arena, place.at as usize * 4, bytemuck::cast_slice(&frames))?;
         }
         write(&memory.outputs, 0, batch.outputs)
     }
@@ -282,7 +289,7 @@ impl<H: Host> GpuExecutable<H> {
     }
 
     fn upload(&self, rows: &[Row]) -> Result<()> {
-        let records: Vec<[u32; 4]> = rows.iter().map(|r| [r.slot.0, r.position, r.token, 0]).collect();
+        let records: Vec<[u32; 4]> = rows.iter().map(|r| [r.slot.0, r.position, r.token, r.end]).collect();
         self.host.write(&self.memory.rows, 0, bytemuck::cast_slice(&records))
     }
 

@@ -9,7 +9,7 @@ pub enum Bind {
     Weights,
     /// All values of the program.
     Arena,
-    /// The rows of the batch: `[slot, position, token, tokens chosen]`.
+    /// The rows of the batch: `[slot, position, token, end of the span]`.
     Rows,
     /// The rows whose logits are wanted.
     Outputs,

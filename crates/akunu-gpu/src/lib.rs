@@ -82,10 +82,6 @@ impl<H: Host> Backend for Gpu<H> {
         self.host.name()
     }
 
-    fn runs_encoders(&self) -> bool {
-        false
-    }
-
     fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> Result<Arc<dyn Weights>> {
         Ok(GpuWeights::load(&*self.host, source, uses)?)
     }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use akunu_program::program::{
-    Activation, CacheLayer, Domain, Element, Expert, Index, Mask, NormKind, Op, Part, Program, RopeId, Slice,
-    Value, ValueId,
+    Activation, CacheLayer, Domain, Element, Expert, FRAMES_PER_TOKEN, Head, Index, Mask, NormKind, Op, Part,
+    Program, RopeId, Slice, Value, ValueId,
 };
-use akunu_program::{Error, KvType, Limits, Result};
+use akunu_program::{BLOCK, Error, KvType, Limits, Result};
 
 use crate::ChipConfig;
 use crate::arena::Arena;
@@ -29,6 +29,7 @@ pub(crate) struct Norm {
 pub(crate) enum Elements {
     Add,
     Gate(Activation),
+    Activate(Activation),
     Cap { scale: f32, cap: Option<f32> },
 }
 
@@ -58,8 +59,13 @@ pub(crate) struct Raw {
 /// One step of a lowered program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
+    Unfold {
+        x: ValueId,
+        out: ValueId,
+    },
     Embed {
         table: Slice,
+        by: Index,
         scale: f32,
         out: ValueId,
     },
@@ -88,10 +94,21 @@ pub(crate) enum Node {
         out: ValueId,
         scratch: u32,
     },
+    Store {
+        k: ValueId,
+        v: ValueId,
+        cache: CacheLayer,
+    },
+    Weights {
+        heads: Vec<Head>,
+        positions: u32,
+        out: ValueId,
+    },
     /// `scratch` holds the parts of rows that are decoded. `raw` is what a rotation just before made `q` of.
     Attend {
         q: ValueId,
         raw: Option<Raw>,
+        mask: Mask,
         cache: CacheLayer,
         scale: f32,
         cap: Option<f32>,
@@ -139,6 +156,10 @@ pub(crate) struct Place {
 pub(crate) struct Lowered {
     pub(crate) nodes: Vec<Node>,
     pub(crate) places: Vec<Place>,
+    /// Where the numbers that come with a batch are put.
+    pub(crate) input: Option<Place>,
+    /// Entries of each group in a slot's block tables.
+    pub(crate) entries: usize,
     /// Floats of the arena.
     pub(crate) size: usize,
     /// What must be written to the arena before the first run.
@@ -182,7 +203,7 @@ pub(crate) fn lower(
             let width = if value.element == Element::Route { 2 * value.width } else { value.width };
             let stride = if value.element == Element::Route { width } else { width.next_multiple_of(4) };
             (place.stride, place.width) = (stride as u32, value.width as u32);
-            stride * if value.domain == Domain::Tokens { limits.rows as usize } else { outputs }
+            stride * rows_of(value.domain, limits) as usize
         })
         .collect();
     let mut last_read = HashMap::new();
@@ -192,6 +213,11 @@ pub(crate) fn lower(
         });
     }
     last_read.insert(program.logits, nodes.len());
+    // What comes with a batch is there before the first node.
+    let input = program.body.iter().find_map(|op| if let Op::Input { out } = op { Some(*out) } else { None });
+    if let Some(id) = input {
+        places[id.0 as usize].at = arena.take(sizes[id.0 as usize])?;
+    }
     for (i, node) in nodes.iter_mut().enumerate() {
         let (mut written, mut values) = (Vec::new(), Vec::new());
         node.values(|id, writes| if writes { written.push(id) } else { values.push(id) });
@@ -207,7 +233,27 @@ pub(crate) fn lower(
             arena.give(places[id.0 as usize].at, sizes[id.0 as usize]);
         }
     }
-    Ok(Lowered { nodes, places, size: arena.size, constants, thresholds, best, arrivals })
+    let (size, entries) = (arena.size, table_entries(program, limits));
+    let input = input.map(|id| places[id.0 as usize]);
+    Ok(Lowered { nodes, places, input, entries, size, constants, thresholds, best, arrivals })
+}
+
+/// The most rows that a value may have.
+fn rows_of(domain: Domain, limits: &Limits) -> u32 {
+    match domain {
+        Domain::Tokens => limits.rows,
+        Domain::Outputs => limits.outputs,
+        Domain::Frames => FRAMES_PER_TOKEN as u32 * limits.rows,
+    }
+}
+
+/// Entries of a block table: for a slot's own positions, and for those that another program stored.
+fn table_entries(program: &Program, limits: &Limits) -> usize {
+    let stored = program.body.iter().map(|op| match op {
+        Op::Attend { mask: Mask::Stored(count), .. } | Op::Weights { positions: count, .. } => *count,
+        _ => 0,
+    });
+    stored.fold(limits.context, u32::max).div_ceil(BLOCK as u32) as usize
 }
 
 impl Node {
@@ -234,12 +280,17 @@ impl Node {
                 [*q, *k, *v].into_iter().for_each(|id| f(id, false));
                 f(*out, true);
             }
+            Node::Store { k, v, .. } => [*k, *v].into_iter().for_each(|id| f(id, false)),
+            Node::Weights { heads, out, .. } => {
+                heads.iter().for_each(|head| f(head.q, false));
+                f(*out, true);
+            }
             Node::Attend { q, raw, out, .. } => {
                 f(*q, false);
                 raw.iter().flat_map(|raw| [raw.q, raw.k, raw.v]).for_each(|id| f(id, false));
                 f(*out, true);
             }
-            Node::Gather { x, out } | Node::Route { logits: x, out, .. } => {
+            Node::Gather { x, out } | Node::Unfold { x, out } | Node::Route { logits: x, out, .. } => {
                 f(*x, false);
                 f(*out, true);
             }
@@ -276,8 +327,7 @@ impl Node {
         match self {
             Node::Linear { x, scratch, .. } if tensor => {
                 let Value { domain, width, .. } = program.value(*x);
-                let rows = if domain == Domain::Tokens { limits.rows } else { limits.outputs };
-                let floats = Halved::new(0, rows, width as u32).floats();
+                let floats = Halved::new(0, rows_of(domain, limits), width as u32).floats();
                 *scratch = arena.take(floats)?;
                 Ok(vec![(*scratch, floats)])
             }
@@ -286,10 +336,10 @@ impl Node {
                 *scratch = arena.take(floats)?;
                 Ok(vec![(*scratch, floats)])
             }
-            Node::Attend { q, cache, scratch, .. } => {
+            Node::Attend { q, mask, cache, scratch, .. } => {
                 let group = &program.groups[cache.group.0 as usize];
                 let heads = program.value(*q).width / group.head_dim;
-                let parts = attend_parts(group.window, limits.context);
+                let parts = attend_parts(*mask, group.window, limits.context);
                 let floats = decode_rows(limits) * heads * parts as usize * (group.head_dim + 2);
                 *scratch = arena.take(floats)?;
                 Ok(vec![(*scratch, floats)])
@@ -319,18 +369,12 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
         at += 1;
         let next = program.body.get(at);
         let node = match *op {
-            Op::Embed { table, by: Index::Token, scale, out } => Node::Embed { table, scale, out },
-            Op::Input { .. }
-            | Op::Unfold { .. }
-            | Op::Store { .. }
-            | Op::Weights { .. }
-            | Op::Embed { .. }
-            | Op::Attend { mask: Mask::Full | Mask::Stored(_), .. }
-            | Op::Activate { .. } => {
-                return Err(Error::Unsupported {
-                    what: "an encoder on a GPU".to_owned(),
-                    supported: "models that write text; --backend cpu runs encoders".to_owned(),
-                });
+            Op::Input { .. } => continue,
+            Op::Unfold { x, out } => Node::Unfold { x, out },
+            Op::Embed { table, by, scale, out } => Node::Embed { table, by, scale, out },
+            Op::Store { k, v, cache } => Node::Store { k, v, cache },
+            Op::Weights { ref heads, positions, out } => {
+                Node::Weights { heads: heads.clone(), positions, out }
             }
             Op::Norm { x, kind, eps, weight, bias, groups, out } => {
                 let norm = Norm { kind, eps, weight, bias, groups };
@@ -358,19 +402,22 @@ fn fuse(program: &Program, layout: &Layout) -> Result<Vec<Node>> {
             Op::RopeKv { q, k, v, rope, cache, out } => {
                 Node::Rotate { q, k, v, rope, cache, out, scratch: 0 }
             }
-            Op::Attend { q, cache, scale, cap, out, mask: Mask::Causal } => {
+            Op::Attend { q, mask, cache, scale, cap, out } => {
                 let raw = match nodes.last() {
                     Some(&Node::Rotate { q: from, k, v, rope, cache: stored, out: turned, .. })
-                        if turned == q && once(q) && stored == cache =>
+                        if turned == q && once(q) && stored == cache && mask == Mask::Causal =>
                     {
                         Some(Raw { q: from, k, v, rope })
                     }
                     _ => None,
                 };
-                Node::Attend { q, raw, cache, scale, cap, out, scratch: 0 }
+                Node::Attend { q, raw, mask, cache, scale, cap, out, scratch: 0 }
             }
             Op::Gate { gate, up, activation, out } => {
                 Node::Elements { operation: Elements::Gate(activation), x: gate, y: up, out }
+            }
+            Op::Activate { x, activation, out } => {
+                Node::Elements { operation: Elements::Activate(activation), x, y: x, out }
             }
             Op::Add { x, y, out } => Node::Elements { operation: Elements::Add, x, y, out },
             Op::Cap { x, scale, cap, out } => {

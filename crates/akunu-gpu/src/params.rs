@@ -45,7 +45,11 @@ params! {
         rows: u32, out: u32, stride: u32, bias: u32,
         residual: u32, scale: f32, cap: f32, pad: u32,
     }
-    EmbedParams { matrix: Matrix, out: u32, stride: u32, width: u32, first: u32, scale: f32, pad: [u32; 3], }
+    EmbedParams {
+        matrix: Matrix,
+        out: u32, stride: u32, width: u32, first: u32,
+        scale: f32, by: u32, before: u32, rows: u32,
+    }
     NormParams {
         x: u32, out: u32, x_stride: u32, stride: u32,
         width: u32, weight: u32, bias: u32, residual: u32,
@@ -74,7 +78,16 @@ params! {
         heads: u32, first: u32, parts: u32, window: u32,
         scale: f32, cap: f32, arrivals: u32, k: u32,
         v: u32, k_stride: u32, angles: u32, pairs: u32,
-        split: u32, pad: [u32; 3],
+        split: u32, sees: u32, pad: [u32; 2],
+    }
+    UnfoldParams {
+        x: u32, x_stride: u32, width: u32, out: u32,
+        stride: u32, first: u32, step: u32, pad: u32,
+    }
+    WeightsParams {
+        cache: Cache,
+        q: u32, q_stride: u32, out: u32, stride: u32,
+        kv_head: u32, positions: u32, first: u32, scale: f32,
     }
     RouteParams {
         logits: u32, stride: u32, experts: u32, chosen: u32,

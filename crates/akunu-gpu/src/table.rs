@@ -1,13 +1,16 @@
 //! The dispatch table: a lowered program and the shape of a batch give a flat list of commands. What changes from token to token
 //! (tokens, positions, block tables, sampling) lies in buffers, so a list made once runs for every token of a chain.
 
+mod encoders;
 mod products;
 
 pub(crate) use products::Halved;
 
-use akunu_program::program::{Activation, CacheLayer, Domain, NormKind, Program, RopeId, ValueId};
+use akunu_program::program::{
+    Activation, CacheLayer, Domain, FRAMES_PER_TOKEN, Index, Mask, NormKind, Program, RopeId, ValueId,
+};
 use akunu_program::rope::RopeLayout;
-use akunu_program::{BLOCK, KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
+use akunu_program::{KV_GROUP, KeyShift, KvType, Limits, Phase, Result};
 use bytemuck::Pod;
 
 use crate::ChipConfig;
@@ -41,9 +44,14 @@ const ATTEND_PART: [[&str; 3]; 2] = [
 ];
 
 /// Parts that a row may have.
-pub(crate) fn attend_parts(window: Option<usize>, context: u32) -> u32 {
+pub(crate) fn attend_parts(mask: Mask, window: Option<usize>, context: u32) -> u32 {
     let all = (context as usize).div_ceil(PART);
-    window.map_or(all, |w| all.min(w.div_ceil(PART) + 1)) as u32
+    let parts = match mask {
+        Mask::Causal => window.map_or(all, |w| all.min(w.div_ceil(PART) + 1)),
+        Mask::Full => all,
+        Mask::Stored(count) => (count as usize).div_ceil(PART),
+    };
+    parts as u32
 }
 
 /// Rows that are decoded by one launch of attention.
@@ -71,6 +79,12 @@ impl Segment {
             }
         }
         runs
+    }
+
+    /// The frames of sound of these rows.
+    fn frames(self) -> Segment {
+        let each = FRAMES_PER_TOKEN as u32;
+        Segment { first: each * self.first, rows: each * self.rows, ..self }
     }
 }
 
@@ -110,11 +124,12 @@ pub(crate) struct Table<'a> {
 /// The commands for a batch of this shape.
 pub(crate) fn commands(table: &Table<'_>, shape: &Shape) -> Result<Vec<Command>> {
     let mut list = List { table, commands: Vec::with_capacity(2 * table.lowered.nodes.len()) };
+    let frames: Vec<Segment> = shape.tokens.iter().map(|segment| segment.frames()).collect();
     for (i, node) in table.lowered.nodes.iter().enumerate() {
-        let segments = match table.program.value(node.out()).domain {
+        let segments = match table.program.value(node.rows_of()).domain {
             Domain::Tokens => &shape.tokens,
-            // Only sound has frames, and lowering refuses it.
-            Domain::Outputs | Domain::Frames => &shape.outputs,
+            Domain::Outputs => &shape.outputs,
+            Domain::Frames => &frames,
         };
         let next = table.lowered.nodes.get(i + 1);
         for segment in segments {
@@ -133,11 +148,14 @@ pub(crate) fn commands(table: &Table<'_>, shape: &Shape) -> Result<Vec<Command>>
 }
 
 impl Node {
-    /// A value the node writes, whose rows are those it works on.
-    fn out(&self) -> ValueId {
+    /// A value whose rows are those the node works on.
+    fn rows_of(&self) -> ValueId {
         match self {
             Node::Linear { parts, x, .. } => parts.first().map_or(*x, |part| part.out),
-            Node::Embed { out, .. }
+            Node::Store { k, .. } => *k,
+            Node::Unfold { out, .. }
+            | Node::Weights { out, .. }
+            | Node::Embed { out, .. }
             | Node::Norm { out, .. }
             | Node::Rotate { out, .. }
             | Node::Attend { out, .. }
@@ -167,7 +185,7 @@ impl Table<'_> {
     /// Where a layer's cache lies.
     fn cache(&self, cache: CacheLayer) -> Cache {
         let group = &self.program.groups[cache.group.0 as usize];
-        let entries = (self.limits.context as usize).div_ceil(BLOCK) as u32;
+        let entries = self.lowered.entries as u32;
         Cache {
             layer: cache.layer as u32,
             layers: group.layers as u32,
@@ -208,9 +226,17 @@ impl List<'_> {
     fn node(&mut self, node: &Node, segment: Segment) -> Result<()> {
         let rows = segment.rows;
         match *node {
-            Node::Embed { table, scale, out } => {
+            Node::Unfold { x, out } => self.unfold(x, out, segment),
+            Node::Store { k, v, cache } => self.store(k, v, cache, segment),
+            Node::Weights { ref heads, positions, out } => self.weights(heads, positions, out, segment),
+            Node::Embed { table, by, scale, out } => {
                 let (form, matrix) = self.table.layout.matrix(table)?;
                 let out = self.place(out, segment);
+                let (by, before) = match by {
+                    Index::Token => (0, 0),
+                    Index::Position(before) => (1, before as u32),
+                    Index::First => (2, 0),
+                };
                 let params = EmbedParams {
                     matrix,
                     out: out.at,
@@ -218,7 +244,9 @@ impl List<'_> {
                     width: out.width,
                     first: segment.first,
                     scale,
-                    pad: [0; 3],
+                    by,
+                    before,
+                    rows: table.rows as u32,
                 };
                 let groups = [matrix.eights.div_ceil(128), rows, 1];
                 self.push(
@@ -314,6 +342,9 @@ impl List<'_> {
         match operation {
             Elements::Add => params.operation = 0,
             Elements::Gate(activation) => (params.operation, params.activation) = (1, number(activation)),
+            Elements::Activate(activation) => {
+                (params.operation, params.activation) = (3, number(activation));
+            }
             Elements::Cap { scale, cap } => {
                 (params.operation, params.scale, params.cap) = (2, scale, cap.unwrap_or(0.0));
             }
@@ -355,9 +386,14 @@ impl List<'_> {
         let buffers = [Bind::Arena, Bind::Kv(cache.group.0), Bind::Rows, Bind::Tables, Bind::Angles];
         self.push("rotate", &buffers, params, [threads.div_ceil(128), segment.rows, 1]);
         if self.table.kind == KvType::Q8_0 {
-            let threads = 2 * described.kv_heads * described.head_dim.div_ceil(KV_GROUP as u32);
-            self.push("remember", &buffers[..4], params, [threads.div_ceil(64), segment.rows, 1]);
+            self.remember(&buffers[..4], params, segment.rows);
         }
+    }
+
+    /// Stores keys and values as bytes.
+    fn remember(&mut self, buffers: &[Bind], params: RotateParams, rows: u32) {
+        let threads = 2 * params.cache.kv_heads * params.cache.head_dim.div_ceil(KV_GROUP as u32);
+        self.push("remember", buffers, params, [threads.div_ceil(64), rows, 1]);
     }
 
     /// Whether attention rotates and stores by itself: for one row, which sees no other row's keys of the same launch.
@@ -367,12 +403,12 @@ impl List<'_> {
     }
 
     fn attend(&mut self, node: &Node, segment: Segment) {
-        let &Node::Attend { q, raw, cache, scale, cap, out, scratch } = node else { return };
+        let &Node::Attend { q, raw, mask, cache, scale, cap, out, scratch } = node else { return };
         let raw = raw.filter(|_| self.rotates(node, segment));
         let q = raw.map_or(q, |raw| raw.q);
         let described = self.table.cache(cache);
         let window = self.table.program.groups[cache.group.0 as usize].window;
-        let parts = attend_parts(window, self.table.limits.context);
+        let parts = attend_parts(mask, window, self.table.limits.context);
         let (q, out) = (self.place(q, segment), self.place(out, segment));
         let heads = q.width / described.head_dim;
         let sharing = heads / described.kv_heads;
@@ -391,6 +427,11 @@ impl List<'_> {
             cap: cap.unwrap_or(0.0),
             arrivals: if self.table.chip.ordered { self.table.lowered.arrivals } else { NONE },
             k: NONE,
+            sees: match mask {
+                Mask::Causal => 0,
+                Mask::Full => NONE,
+                Mask::Stored(count) => count,
+            },
             ..AttendParams::default()
         };
         if let Some(raw) = raw {

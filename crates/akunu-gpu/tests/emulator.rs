@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../examples/check/encoders.rs"]
+mod encoders;
+
 use std::path::{Path, PathBuf};
 
 use akunu_format::ModelFile;
@@ -40,8 +43,7 @@ impl Model {
 
     /// The same, made for so many positions.
     fn with_context(name: &str, context: u32) -> Model {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures/tiny").join(name);
+        let folder = fixtures("tiny").join(name);
         let file = ModelFile::open(folder.join("model.gguf")).unwrap();
         let (arch, names) = Architecture::of(&file).unwrap();
         let program = build(&arch, &names, &file, context as usize).unwrap();
@@ -99,6 +101,29 @@ fn tiny_models_give_the_oracles_logits_in_every_schedule() {
                     .fold(0f32, f32::max);
                 assert!(far / scale < ERROR, "{name}, {schedule:?}, {phase:?}: {}", far / scale);
             }
+        }
+    }
+}
+
+/// Where `akunu-program` keeps its models of a kind.
+fn fixtures(kind: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures").join(kind)
+}
+
+#[test]
+fn encoders_give_the_oracles_states_in_every_schedule() {
+    for (name, schedule) in encoders::ENCODERS.into_iter().zip(Schedule::ALL.into_iter().cycle()) {
+        let error = encoders::encoder(&emulator(schedule), &fixtures("encoders").join(name));
+        assert!(error < ERROR, "{name}, {schedule:?}: {error}");
+    }
+}
+
+#[test]
+fn models_of_speech_hear_and_write_what_the_oracle_does_in_every_schedule() {
+    for (name, schedules) in encoders::SPEECH.into_iter().zip([&Schedule::ALL[..1], &Schedule::ALL[1..]]) {
+        for &schedule in schedules {
+            let errors = encoders::speech(&emulator(schedule), &fixtures("speech").join(name));
+            assert!(errors.iter().all(|error| *error < ERROR), "{name}, {schedule:?}: {errors:?}");
         }
     }
 }

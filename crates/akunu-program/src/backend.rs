@@ -41,11 +41,6 @@ pub trait Backend: Send + Sync {
     /// The name users give with `--backend`.
     fn name(&self) -> &'static str;
 
-    /// Whether it runs what only encoders are made of; if not, `compile` refuses it.
-    fn runs_encoders(&self) -> bool {
-        true
-    }
-
     /// Reads or maps the weights.
     fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> Result<Arc<dyn Weights>>;
 

@@ -12,7 +12,7 @@ use akunu_program::{Backend, Batch, SlotEdit, SlotId, Work, build};
 const CONTEXT: u32 = 128;
 
 /// Largest difference of a logit relative to the largest of its row: keys and values are F16.
-const ERROR: f32 = 5e-3;
+pub const ERROR: f32 = 5e-3;
 
 /// Compares all models of a folder's `tiny`; gives how many are wrong.
 pub fn check(backend: &dyn Backend, fixtures: &Path) -> usize {

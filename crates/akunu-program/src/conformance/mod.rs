@@ -65,11 +65,9 @@ pub fn run(backend: &dyn Backend) -> Vec<Outcome> {
     outcomes.extend(shift::check(backend));
     outcomes.extend(feed_forward::check(backend));
     outcomes.extend(select::check(backend));
-    if backend.runs_encoders() {
-        outcomes.extend(rows::check_encoders(backend));
-        outcomes.extend(attention::check_encoders(backend));
-        outcomes.extend(speech::check(backend));
-    }
+    outcomes.extend(rows::check_encoders(backend));
+    outcomes.extend(attention::check_encoders(backend));
+    outcomes.extend(speech::check(backend));
     outcomes
 }
 

@@ -115,12 +115,6 @@ impl SpeechModel {
         let wrong = Error::model(file.path());
         let architecture = SpeechArchitecture::of(file).map_err(&wrong)?;
         let backend = backend(&options.backend, options.threads)?;
-        if !backend.runs_encoders() {
-            return Err(Error::Usage {
-                problem: format!("the backend \"{}\" does not run models of speech", backend.name()),
-                hint: "use --backend cpu".to_owned(),
-            });
-        }
         let tokenizer = text::tokenizer(file)?.ok_or_else(|| text::no_vocabulary(file.path()))?;
         let tensors = SpeechTensors::new(file);
         let names = file.tensors().map(|tensor| tensor.name);

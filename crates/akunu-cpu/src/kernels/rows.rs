@@ -264,7 +264,7 @@ impl Kernel for Quantize<'_> {
             // Tiles so small that the quotient would overflow are zero.
             let inverse = S::splat(if largest > 1e-30 { LARGEST as f32 / largest } else { 0.0 });
             out.scale = largest / LARGEST as f32;
-            let (mut high, mut low) = ([[0i8; LANES]; 2], [[0i8; LANES]; 2]);
+            let (high, low) = (bytes(&mut out.high), bytes(&mut out.low));
             for i in 0..2 {
                 let x = halves[i];
                 let q = S::round(S::mul(x, inverse));
@@ -278,20 +278,17 @@ impl Kernel for Quantize<'_> {
                 out.sums[i] = sum;
                 out.scaled_sums[i] = sum as f32 * out.scale;
             }
-            (out.high, out.low) = (words(&high), words(&low));
         }
     }
 }
 
-/// Four bytes to a word.
+/// The bytes of words, the first in the lowest one. They are written where they belong: a word read back from bytes written one
+/// after the other has to wait for them.
 #[inline(always)]
-fn words(bytes: &[[i8; LANES]; 2]) -> [i32; TILE / 4] {
-    let mut words = [0; TILE / 4];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_flattened().as_chunks::<4>().0) {
-        let [a, b, c, d] = *bytes;
-        *word = i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8]);
-    }
-    words
+fn bytes(words: &mut [i32; TILE / 4]) -> &mut [[i8; LANES]; 2] {
+    const { assert!(cfg!(target_endian = "little") && size_of::<[[i8; LANES]; 2]>() == TILE) };
+    // SAFETY: as many bytes, of which any will do.
+    unsafe { &mut *(&raw mut *words).cast() }
 }
 
 /// Rotates every head of a row, in place.

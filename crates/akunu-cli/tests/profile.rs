@@ -50,6 +50,24 @@ fn a_profile_accounts_for_the_time_and_the_bytes() {
 }
 
 #[test]
+fn the_weights_are_read_once_for_several_sequences() {
+    let cache = tempfile::tempdir().unwrap();
+    let model = tiny_model("llama");
+    let down = |sequences: &str| {
+        let arguments =
+            ["profile", &model, "--tokens", "4", "-p", "8", "--backend", "cpu", "-t", "1", "--json"];
+        let json = run(cache.path(), &[&arguments[..], &["--sequences", sequences]].concat()).json();
+        let part = &json["parts"][1];
+        let ops = part["ops"].as_array().unwrap();
+        let down = ops.iter().find(|op| op["op"] == "linear ffn_down").unwrap();
+        let number = |field: &str| down[field].as_u64().unwrap();
+        (part["tokens"].as_u64().unwrap(), number("operations"), number("bytes"))
+    };
+    let (tokens, operations, bytes) = down("1");
+    assert_eq!(down("3"), (3 * tokens, 3 * operations, bytes));
+}
+
+#[test]
 fn experts_are_profiled_too() {
     let cache = tempfile::tempdir().unwrap();
     for backend in ["reference", "cpu"] {

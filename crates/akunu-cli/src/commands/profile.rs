@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Instant;
 
-use akunu::{Model, Options, StepTime, Tally};
+use akunu::{Model, Options, Sequence, StepTime, Tally};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   akunu profile                               a prompt of 128 tokens and 32 more, of smollm2
   akunu profile model.gguf --tokens 64 -p 0   generating alone
+  akunu profile model.gguf --sequences 16     a token of each of sixteen sequences in every run
   akunu profile model.gguf --backend cpu -t 2 --json";
 
 /// Show what each operation of a model takes
@@ -34,6 +35,10 @@ pub struct Arguments {
     /// Tokens of the prompt before; 0 leaves its figures out
     #[arg(short, long, value_name = "N", default_value_t = 128)]
     prompt: u32,
+
+    /// Sequences to generate together behind the same prompt, a token of each in every run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive())]
+    sequences: u32,
 
     #[command(flatten)]
     engine: EngineArguments,
@@ -82,31 +87,37 @@ struct OpTime {
 /// Runs the model with every step timed.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let (prompt, tokens) = (arguments.prompt as usize, arguments.tokens as usize);
-    let context = prompt.max(1) + tokens;
-    let options = Options { context: Some(context), ..Options::default() };
+    let count = arguments.sequences as usize;
+    // A run has room for as many rows as there are positions.
+    let context = (prompt.max(1) + tokens).max(count);
+    let outputs = count.max(Options::default().outputs);
+    let options = Options { context: Some(context), sequences: count, outputs, ..Options::default() };
     let model = arguments.engine.load(arguments.model.given(), &options)?;
     if !model.time_steps(false) {
         bail!("the backend {} cannot time its operations", model.backend());
     }
     let spinner = Spinner::new("running the model");
-    let mut sequence = model.sequence()?;
+    let mut sequences = (0..count).map(|_| model.sequence()).collect::<akunu::Result<Vec<_>>>()?;
     // Once without the clock, so that nothing is run for the first time.
-    sequence.prefill(&[0])?;
-    sequence.reset();
+    sequences[0].prefill(&[0])?;
+    sequences[0].reset();
     let mut parts = Vec::new();
-    let mut token = 0;
+    let mut last = vec![0; count];
     if prompt > 0 {
         let vocabulary = model.vocabulary() as u64;
         // Arbitrary tokens, as good as any.
         let fed: Vec<u32> = (0..prompt as u64).map(|i| (i * 7919 % vocabulary) as u32).collect();
         parts.push(part(&model, "prompt", prompt, || {
-            token = sequence.prefill(&fed)?;
+            last.fill(sequences[0].prefill(&fed)?);
             Ok(())
         })?);
+        for sequence in &mut sequences[1..] {
+            sequence.feed(&fed)?;
+        }
     }
-    parts.push(part(&model, "tokens", tokens, || {
+    parts.push(part(&model, "tokens", count * tokens, || {
         for _ in 0..tokens {
-            token = sequence.step(token)?;
+            last = Sequence::step_together(&mut sequences, &last)?;
         }
         Ok(())
     })?);

@@ -11,8 +11,8 @@ use std::{env, fs, thread};
 use rewrite::{Kernel, Target};
 
 /// In the order they are joined: later files use what earlier ones define.
-const SOURCES: [&str; 10] =
-    ["base", "forms", "gemv", "wide", "gemm", "rows", "attention", "encoder", "experts", "select"];
+const SOURCES: [&str; 11] =
+    ["base", "forms", "gemv", "wide", "several", "gemm", "rows", "attention", "encoder", "experts", "select"];
 
 /// Names under which clang may be installed, the preferred one first.
 const CLANGS: [&str; 7] = ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
@@ -103,17 +103,21 @@ fn ptx(clang: &str, source: &Path, out: &Path) {
 /// Threadgroup memory of each of the four threadgroups that a block of a walking kernel emulates, in bytes.
 const WALK_POOL: u32 = 23 * 1024;
 
+/// The most threadgroup memory that a block may be given, on devices that have as much.
+const WALK_LARGEST: u32 = 217 * 1024;
+
 /// The kernel that walks lists of commands and the functions it may call, as PTX that is put together when it is known which of
 /// them a list needs.
 fn walk(clang: &str, source: &Path, out: &Path) {
     let flags = [&PTX[..], &["-DSHIM_WALK"]].concat();
     let (functions, kernels) = rewritten(clang, source, Target::Walk, &flags);
     let unit = out.join("walk.clcpp");
-    let pool = format!("enum {{ WALK_POOL = {WALK_POOL} }};\n");
+    let pool = format!("enum {{ WALK_POOL = {WALK_POOL}, WALK_LARGEST = {WALK_LARGEST} }};\n");
     write(&unit, &(pool + &functions + &read("kernels/walk.clcpp".as_ref())));
     assemble(clang, &flags, &unit, &out.join("walk.ptx"));
     let memory = format!(
-        "/// Bytes of threadgroup memory that walking takes.\nconst WALK_MEMORY: u32 = 4 * {WALK_POOL};\n\n"
+        "/// Bytes of threadgroup memory that walking takes.\nconst WALK_MEMORY: u32 = 4 * {WALK_POOL};\n\n\
+         /// The most that it can use.\npub(super) const WALK_LARGEST: u32 = {WALK_LARGEST};\n\n"
     );
     let table = threads_of("WALKED", "The kernels that can be walked", &kernels);
     write(&out.join("walk_kernels.rs"), &(memory + &table));

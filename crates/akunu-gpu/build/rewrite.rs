@@ -28,7 +28,10 @@ const WALK_WHOLE: u32 = 4 * WALK_THREADS;
 
 /// How the names of kernels begin and end that are never walked: they are for many rows, and would only make the walking kernel larger.
 const MANY_ROWS: [(&str, &str); 5] =
-    [("gemm_", ""), ("attend_all_", ""), ("attend_weights", ""), ("unfold", ""), ("gemv_", "_4")];
+    [("gemm_", ""), ("attend_all_", ""), ("attend_weights", ""), ("unfold", ""), ("gemv_", "_8")];
+
+/// How the names of kernels begin that use as much threadgroup memory as a device has: they are told how much that is.
+const SEVERAL: &str = "several_";
 
 /// Rewrites preprocessed source and lists its kernels.
 pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), String> {
@@ -59,7 +62,12 @@ pub fn rewrite(source: &str, target: Target) -> Result<(String, Vec<Kernel>), St
             }
             Target::Ptx => text += &format!("__kernel void {name}({parameters}) {{ {statements}{body}"),
             Target::Walk => {
-                let body = pooled(body, if threads == WALK_WHOLE { 4 } else { 1 });
+                let pool = match threads {
+                    _ if name.starts_with(SEVERAL) => "WALK_LARGEST",
+                    WALK_WHOLE => "4 * WALK_POOL",
+                    _ => "WALK_POOL",
+                };
+                let body = pooled(body, pool);
                 text += &format!(
                     "extern \"C\" __attribute__((noinline)) void walk_{name}({parameters}) {{ {statements}{body}"
                 );
@@ -87,8 +95,8 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     })
 }
 
-/// A body whose arrays in threadgroup memory are taken from so many of the pools that a walking kernel gives.
-fn pooled(body: &str, pools: u32) -> String {
+/// A body whose arrays in threadgroup memory are taken from what a walking kernel gives, which is at most so much.
+fn pooled(body: &str, most: &str) -> String {
     let (mut text, mut sizes) = (String::new(), Vec::new());
     let mut pieces = body.split("__local ");
     text += pieces.next().unwrap_or_default();
@@ -110,7 +118,7 @@ fn pooled(body: &str, pools: u32) -> String {
     if sizes.is_empty() {
         return text;
     }
-    format!("static_assert({} <= {pools} * WALK_POOL, \"the pool is too small\"); {text}", sizes.join(" + "))
+    format!("static_assert({} <= {most}, \"the pool is too small\"); {text}", sizes.join(" + "))
 }
 
 /// The parameters a kernel takes instead, and the statements that bind what it took before.

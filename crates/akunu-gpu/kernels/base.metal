@@ -83,7 +83,7 @@ inline uint dot_unsigned(uint a, uint b, uint c) {
     return c;
 }
 // x, computed here and not later: what it is made of need not be kept.
-inline float settled(float x) {
+template <typename T> inline T settled(T x) {
     return x;
 }
 // Counts an arrival and gives how many came before. Only asked for where threadgroups of a launch see what others wrote before they

@@ -34,7 +34,8 @@ struct GemvParams {
     uint groups;     // wide: threadgroups that share them
     uint rounds;     // wide: blocks that every SIMD group has at least
     uint rest;       // wide: SIMD groups that have one more
-    uint pad[2];
+    uint room;       // wide, of several rows of x: bytes of threadgroup memory there are for these
+    uint together;   // not wide: rows of x that a threadgroup takes, at most M
     GemvPart part[3];
 };
 
@@ -58,37 +59,44 @@ inline void gemv_sums(device const uint4* w, device const float* arena, PARAMS(G
         for (uint step = 0; step < ahead; ++step) {
             const float there = base + 32 * step < a.eights ? 1.0f : 0.0f;
             const uint eight = min(base + 32 * step, a.eights - 1);
-            float qa[8], qb[8], x[M][8];
+            float qa[8], qb[8], g[8];
             const float2 scale_a = Form::load(w, a, start_a + eight, qa), scale_b = Form::load(w, b, start_b + eight, qb);
-            for (int m = 0; m < M; ++m) {
-                // Rows beyond the last repeat it: no branch, and nothing is stored for them.
-                const uint row = x_row + min(uint(m), batch - 1);
-                load_eight(arena + p.x + row * p.x_stride, eight, x[m]);
-            }
-            if (NORM) {
-                float g[8];
-                load_eight(plane<float>(w, p.norm), eight, g);
-                for (int m = 0; m < M; ++m) {
-                    float square = 0.0f;
-                    for (int i = 0; i < 8; ++i) {
-                        square = fma(x[m][i], x[m][i], square);
-                        x[m][i] *= g[i] + p.offset;
+            if (NORM) load_eight(plane<float>(w, p.norm), eight, g);
+            // Up to four rows at a time: more would take too many registers.
+            constexpr int together = M < 4 ? M : 4;
+#pragma unroll
+            for (int first = 0; first < M; first += together) {
+                if (first > 0 && uint(first) >= batch) continue;
+                float x[together][8];
+#pragma unroll
+                for (int j = 0; j < together; ++j) {
+                    // Rows beyond the last repeat it: no branch, and nothing is stored for them.
+                    const uint row = x_row + min(uint(first + j), batch - 1);
+                    load_eight(arena + p.x + row * p.x_stride, eight, x[j]);
+                }
+#pragma unroll
+                for (int j = 0; j < together; ++j) {
+                    const int m = first + j;
+                    if (NORM) {
+                        float square = 0.0f;
+                        for (int i = 0; i < 8; ++i) {
+                            square = fma(x[j][i], x[j][i], square);
+                            x[j][i] *= g[i] + p.offset;
+                        }
+                        squares[m] = fma(there, square, squares[m]);
                     }
-                    squares[m] = fma(there, square, squares[m]);
-                }
-            }
-            for (int m = 0; m < M; ++m) {
-                float dot_a = 0.0f, dot_b = 0.0f, total = 0.0f;
-                for (int i = 0; i < 8; ++i) {
-                    dot_a = fma(qa[i], x[m][i], dot_a);
-                    dot_b = fma(qb[i], x[m][i], dot_b);
-                    if (Form::HAS_MIN) total += x[m][i];
-                }
-                sum_a[m] = fma(there * scale_a.x, dot_a, sum_a[m]);
-                sum_b[m] = fma(there * scale_b.x, dot_b, sum_b[m]);
-                if (Form::HAS_MIN) {
-                    sum_a[m] = fma(there * scale_a.y, total, sum_a[m]);
-                    sum_b[m] = fma(there * scale_b.y, total, sum_b[m]);
+                    float dot_a = 0.0f, dot_b = 0.0f, total = 0.0f;
+                    for (int i = 0; i < 8; ++i) {
+                        dot_a = fma(qa[i], x[j][i], dot_a);
+                        dot_b = fma(qb[i], x[j][i], dot_b);
+                        if (Form::HAS_MIN) total += x[j][i];
+                    }
+                    sum_a[m] = fma(there * scale_a.x, dot_a, sum_a[m]);
+                    sum_b[m] = fma(there * scale_b.x, dot_b, sum_b[m]);
+                    if (Form::HAS_MIN) {
+                        sum_a[m] = fma(there * scale_a.y, total, sum_a[m]);
+                        sum_b[m] = fma(there * scale_b.y, total, sum_b[m]);
+                    }
                 }
             }
         }
@@ -140,7 +148,9 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
     const uint row_b = has_b ? row_a + 1 : row_a;
 
     Matrix a = first.matrix, b = second.matrix;
-    uint x_row = group.y * M;
+    // One row each, where the kernel is for one.
+    const uint first_row = M == 1 ? group.y : group.y * p.together;
+    uint x_row = first_row;
     if (p.routes != NONE) {
         const uint expert = uint(arena[p.routes + 2 * group.y]);
         a = ((device const Matrix*)(arena + first.experts))[expert];
@@ -148,7 +158,7 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
         x_row = group.y / p.sharing;
     }
     const uint start_a = (a.first + row_a) * a.eights, start_b = (b.first + row_b) * b.eights;
-    const uint batch = p.routes != NONE ? 1 : min(p.batch - group.y * M, uint(M));
+    const uint batch = M == 1 ? 1 : min(p.batch - first_row, p.together);
 
     float sum_a[M], sum_b[M], squares[M];
     for (int m = 0; m < M; ++m) sum_a[m] = sum_b[m] = squares[m] = 0.0f;
@@ -157,16 +167,18 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
         gemv_sums<Form, M, true>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
     else gemv_sums<Form, M, false>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
 
+#pragma unroll
     for (int m = 0; m < M; ++m) {
+        if (m > 0 && uint(m) >= batch) break;
         float y_a = simd_sum(sum_a[m]), y_b = simd_sum(sum_b[m]);
         if (p.norm != NONE) {
             const float factor = rsqrt(simd_sum(squares[m]) / float(p.cols) + p.eps);
             y_a *= factor, y_b *= factor;
         }
-        if (lane != 0 || uint(m) >= batch) continue;
+        if (lane != 0) continue;
         if (first.bias != NONE) y_a += plane<float>(w, first.bias)[row_a];
         if (second.bias != NONE) y_b += plane<float>(w, second.bias)[row_b];
-        const uint y_row = (group.y * M + m) * first.stride;
+        const uint y_row = (first_row + m) * first.stride;
         device float* y = arena + first.out + y_row;
         if (p.gate) {
             y[row_a] = activate(y_a, p.activation) * y_b;
@@ -186,5 +198,5 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
         uint sg [[simdgroup_index_in_threadgroup]]) { \
         gemv<Form, M>(w, arena, p, group, lane, sg); \
     }
-#define GEMV_KERNELS(name, Form) GEMV_KERNEL(name, Form, 1) GEMV_KERNEL(name, Form, 4)
+#define GEMV_KERNELS(name, Form) GEMV_KERNEL(name, Form, 1) GEMV_KERNEL(name, Form, 8)
 ALL_FORMS(GEMV_KERNELS)

@@ -23,59 +23,82 @@ template <typename Form, int SPANS, int ROWS, int TURNS> struct WideLoad {
     typename Form::Scale scale[ROWS][TURNS][SPANS];
 };
 
+// Columns of a row of x in threadgroup memory, by units: VECTORS vectors of 16 bytes and FACTORS numbers for each, those of all units
+// after one another. Vectors are one unit further apart than there are units, so that lanes that store do not meet in a bank.
+
 // x as floats.
 template <typename Form> struct FloatInput {
-    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS, UNITS = WIDE_STAGED / UNIT, PITCH = UNITS + 1 };
-    enum { SPAN = UNIT, SPANS = 1, VECTORS = 2 * EIGHTS * PITCH, FACTORS = 1 };
+    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS };
+    enum { SPAN = UNIT, SPANS = 1, VECTORS = 2 * EIGHTS, FACTORS = 0 };
     // Loads under way besides: more would take registers that must then be kept in memory.
     enum { AHEAD = sizeof(typename Form::Wide) == 16 && EIGHTS == 1 ? 2 : 1 };
     float x[EIGHTS][8], there;
 
-    // Stores a group of eight of a tile.
-    static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged, threadgroup float*) {
+    // Stores a group of eight of a tile of so many units.
+    static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged, threadgroup float*,
+                             uint units) {
         if (!is_there) return;
-        threadgroup float4* to = (threadgroup float4*)staged + eight % EIGHTS * 2 * PITCH + eight / EIGHTS;
-        to[0] = float4(v[0], v[1], v[2], v[3]), to[PITCH] = float4(v[4], v[5], v[6], v[7]);
+        const uint pitch = units + 1;
+        threadgroup float4* to = (threadgroup float4*)staged + eight % EIGHTS * 2 * pitch + eight / EIGHTS;
+        to[0] = float4(v[0], v[1], v[2], v[3]), to[pitch] = float4(v[4], v[5], v[6], v[7]);
     }
 
-    inline void load(threadgroup const uint4* staged, threadgroup const float*, uint unit, bool is_there) {
+    inline void load(threadgroup const uint4* staged, threadgroup const float*, uint units, uint unit, bool is_there) {
+        const uint pitch = units + 1;
         there = is_there ? 1.0f : 0.0f;
 #pragma unroll
         for (uint e = 0; e < EIGHTS; ++e) {
-            threadgroup const float4* from = (threadgroup const float4*)staged + 2 * e * PITCH + unit;
-            const float4 a = from[0], b = from[PITCH];
+            threadgroup const float4* from = (threadgroup const float4*)staged + 2 * e * pitch + unit;
+            const float4 a = from[0], b = from[pitch];
             x[e][0] = a.x, x[e][1] = a.y, x[e][2] = a.z, x[e][3] = a.w;
             x[e][4] = b.x, x[e][5] = b.y, x[e][6] = b.z, x[e][7] = b.w;
         }
     }
 
+    // A unit of a row of W as it is multiplied.
+    struct Factor {
+        float q[EIGHTS][8], scale;
+        inline void make(const typename Form::Wide codes, thread const typename Form::Scale* of) {
+#pragma unroll
+            for (uint e = 0; e < EIGHTS; ++e) {
+                float eight[8];
+                Form::expand(codes, e, eight);
+#pragma unroll
+                for (uint i = 0; i < 8; ++i) q[e][i] = eight[i];
+            }
+            scale = of[0].value().x;
+        }
+        inline void settle() {
+#pragma unroll
+            for (uint i = 0; i < 8 * EIGHTS; ++i) q[i / 8][i % 8] = settled(q[i / 8][i % 8]);
+        }
+    };
+
     // Adds what one row of W gives.
-    inline float dot(const typename Form::Wide codes, thread const typename Form::Scale* scale, float sum) const {
+    inline float dot(const thread Factor& w, float sum) const {
         float y = 0.0f;
 #pragma unroll
         for (uint e = 0; e < EIGHTS; ++e) {
-            float q[8];
-            Form::expand(codes, e, q);
 #pragma unroll
-            for (uint i = 0; i < 8; ++i) y = fma(q[i], x[e][i], y);
+            for (uint i = 0; i < 8; ++i) y = fma(w.q[e][i], x[e][i], y);
         }
-        return fma(there * scale[0].value().x, y, sum);
+        return fma(there * w.scale, y, sum);
     }
 };
 
 // x as integers of 16 bits under one scale for a unit, their upper and lower bytes apart: dots with codes are exact.
 template <typename Form> struct IntegerInput {
-    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS, UNITS = WIDE_STAGED / UNIT, PITCH = UNITS + 1 };
+    enum { EIGHTS = Form::Wide::EIGHTS, UNIT = 8 * EIGHTS };
     // Columns that share a scale of W, of a unit.
     enum { SPAN = int(Form::SPAN) < int(UNIT) ? int(Form::SPAN) : int(UNIT), SPANS = UNIT / SPAN };
-    enum { WORDS = UNIT / 4, VECTORS = WORDS / 2 * PITCH, FACTORS = UNITS * (1 + SPANS) };
+    enum { WORDS = UNIT / 4, VECTORS = WORDS / 2, FACTORS = 1 + SPANS };
     enum { AHEAD = 1 };
     uint high[WORDS], low[WORDS];
     float factor, total[SPANS];
 
-    // Stores a group of eight of a tile; the lanes of a unit do so together.
+    // Stores a group of eight of a tile of so many units; the lanes of a unit do so together.
     static inline void store(thread const float* v, uint eight, bool is_there, threadgroup uint4* staged,
-                             threadgroup float* factors) {
+                             threadgroup float* factors, uint units) {
         // What is no number, or has no end, is nothing as an integer: the factor carries it on. Else this stays zero.
         float largest = 0.0f, broken = 0.0f;
 #pragma unroll
@@ -104,12 +127,12 @@ template <typename Form> struct IntegerInput {
         if (!is_there) return;
         const uint unit = eight / EIGHTS, e = eight % EIGHTS;
         if (e == 0) factors[unit] = largest * (1.0f / 32767.0f) + broken;
-        if (e % (SPAN / 8) == 0) factors[UNITS * (1 + e / (SPAN / 8)) + unit] = Form::HAS_MIN ? sum : as_type<float>(whole);
+        if (e % (SPAN / 8) == 0) factors[units * (1 + e / (SPAN / 8)) + unit] = Form::HAS_MIN ? sum : as_type<float>(whole);
         // Bytes in the order of the codes'.
         threadgroup uint* words = (threadgroup uint*)staged + 4 * unit;
-        const uint below = WORDS * PITCH;
+        const uint pitch = units + 1, below = WORDS * pitch;
         if (Form::BITS < 4) {
-            threadgroup ushort* pairs = (threadgroup ushort*)(words + e / 2 * 4 * PITCH) + e % 2;
+            threadgroup ushort* pairs = (threadgroup ushort*)(words + e / 2 * 4 * pitch) + e % 2;
 #pragma unroll
             for (uint i = 0; i < 4; ++i) {
                 pairs[2 * i] = ushort(((q[i] >> 8) & 255) | (((q[i + 4] >> 8) & 255) << 8));
@@ -117,7 +140,7 @@ template <typename Form> struct IntegerInput {
             }
             return;
         }
-        threadgroup uint* to = words + e / 2 * 4 * PITCH + e % 2 * 2;
+        threadgroup uint* to = words + e / 2 * 4 * pitch + e % 2 * 2;
         const uint step = Form::BITS == 8 ? 1 : 2;
 #pragma unroll
         for (uint k = 0; k < 2; ++k) {
@@ -128,37 +151,63 @@ template <typename Form> struct IntegerInput {
         }
     }
 
-    inline void load(threadgroup const uint4* staged, threadgroup const float* factors, uint unit, bool is_there) {
+    inline void load(threadgroup const uint4* staged, threadgroup const float* factors, uint units, uint unit, bool is_there) {
+        const uint pitch = units + 1;
 #pragma unroll
         for (uint v = 0; v < WORDS / 4; ++v) {
-            const uint4 h = staged[v * PITCH + unit], l = staged[(WORDS / 4 + v) * PITCH + unit];
+            const uint4 h = staged[v * pitch + unit], l = staged[(WORDS / 4 + v) * pitch + unit];
             high[4 * v] = h.x, high[4 * v + 1] = h.y, high[4 * v + 2] = h.z, high[4 * v + 3] = h.w;
             low[4 * v] = l.x, low[4 * v + 1] = l.y, low[4 * v + 2] = l.z, low[4 * v + 3] = l.w;
         }
         factor = is_there ? factors[unit] : 0.0f;
 #pragma unroll
-        for (uint s = 0; s < SPANS; ++s) total[s] = is_there ? factors[UNITS * (1 + s) + unit] : 0.0f;
+        for (uint s = 0; s < SPANS; ++s) total[s] = is_there ? factors[units * (1 + s) + unit] : 0.0f;
     }
 
-    inline float dot(const typename Form::Wide codes, thread const typename Form::Scale* scale, float sum) const {
+    struct Factor {
+        uint words[WORDS];
+        float2 scale[SPANS];
+        inline void make(const typename Form::Wide codes, thread const typename Form::Scale* of) {
+#pragma unroll
+            for (uint k = 0; k < WORDS; ++k) words[k] = codes.bytes(k);
+#pragma unroll
+            for (uint s = 0; s < SPANS; ++s) scale[s] = of[s].value();
+        }
+        inline void settle() {
+#pragma unroll
+            for (uint k = 0; k < WORDS; ++k) words[k] = settled(words[k]);
+        }
+    };
+
+    inline float dot(const thread Factor& w, float sum) const {
 #pragma unroll
         for (uint s = 0; s < SPANS; ++s) {
             int upper = 0;
             uint lower = 0;
 #pragma unroll
             for (uint k = s * SPAN / 4; k < (s + 1) * SPAN / 4; ++k) {
-                const uint bytes = codes.bytes(k);
-                upper = dot_signed(bytes, high[k], upper), lower = dot_unsigned(bytes, low[k], lower);
+                upper = dot_signed(w.words[k], high[k], upper), lower = dot_unsigned(w.words[k], low[k], lower);
             }
             int whole = 256 * upper + int(lower);
             if (Form::ZERO != 0) whole -= int(Form::ZERO) * as_type<int>(total[s]);
-            const float2 pair = scale[s].value();
-            sum = fma(factor * pair.x, float(whole), sum);
-            if (Form::HAS_MIN) sum = fma(pair.y, total[s], sum);
+            sum = fma(factor * w.scale[s].x, float(whole), sum);
+            if (Form::HAS_MIN) sum = fma(w.scale[s].y, total[s], sum);
         }
         return sum;
     }
 };
+
+// Eight numbers of x as a norm has them before its factor; gives the sum of their squares.
+inline float wide_normed(device const uint4* w, PARAMS(GemvParams) p, uint eight, thread float* v) {
+    float g[8], square = 0.0f;
+    load_eight(plane<float>(w, p.norm), eight, g);
+#pragma unroll
+    for (uint i = 0; i < 8; ++i) {
+        square = fma(v[i], v[i], square);
+        v[i] *= g[i] + p.offset;
+    }
+    return square;
+}
 
 // Brings a tile of a row of x, times the norm's weight, to threadgroup memory; gives the sum of a thread's squares.
 template <typename Input>
@@ -174,17 +223,10 @@ inline float wide_stage(device const uint4* w, device const float* x, PARAMS(Gem
         for (uint i = 0; i < 8; ++i) v[i] = next[i];
         if (base + 32 * WIDE_GROUPS < eights) load_eight(x, first + min(eight + 32 * WIDE_GROUPS, eights - 1), next);
         if (p.norm != NONE) {
-            float g[8];
-            load_eight(plane<float>(w, p.norm), first + min(eight, eights - 1), g);
-            float part = 0.0f;
-#pragma unroll
-            for (uint i = 0; i < 8; ++i) {
-                part = fma(v[i], v[i], part);
-                v[i] *= g[i] + p.offset;
-            }
+            const float part = wide_normed(w, p, first + min(eight, eights - 1), v);
             square += is_there ? part : 0.0f;
         }
-        Input::store(v, eight, is_there, staged, factors);
+        Input::store(v, eight, is_there, staged, factors, WIDE_STAGED / Input::UNIT);
     }
     return square;
 }
@@ -267,14 +309,16 @@ template <int ROWS> struct WideOutput {
     bool writes;
     float bias, residual;
 
-    inline void begin(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane) {
+    // For row `y_row` of the output; of lanes that share a sum, one speaks.
+    inline void begin(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane,
+                      bool speaks) {
         uint at = block;
         const uint which = wide_part<ROWS>(p, &at), r = lane / LANES;
         const GemvPart part = part_of(p, which);
         const uint row = p.gate ? at * HALF + r % HALF : at * ROWS + r;
         const uint from = p.gate && r >= HALF ? p.part[1].bias : part.bias;
         const bool is_there = row < part.rows;
-        writes = is_there && lane % LANES == 0 && (!p.gate || r < HALF);
+        writes = is_there && speaks && (!p.gate || r < HALF);
         place = part.out + y_row * part.stride + row;
         bias = is_there && from != NONE ? plane<float>(w, from)[row] : 0.0f;
         residual = writes && part.residual != NONE ? arena[part.residual + y_row * part.stride + row] : 0.0f;
@@ -293,17 +337,18 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                       uint thread_index, uint lane, uint sg) {
     // With few rows a lane has as many loads under way as with four, but for what lies in another segment.
     enum { SEGMENT = WIDE_SEGMENT / (32 * Input::UNIT), TURNS = 4 / ROWS < SEGMENT ? 4 / ROWS : SEGMENT, LANES = 32 / ROWS };
+    enum { UNITS = WIDE_STAGED / Input::UNIT };
     constexpr uint ahead = Input::AHEAD, segment = SEGMENT / TURNS;
     const uint row_units = p.cols / Input::UNIT, stride = p.groups * WIDE_GROUPS, first_block = sg * p.groups + group.x;
     // Blocks of this SIMD group, and of the first one, which has most.
     const uint rounds = p.rounds + (first_block < p.rest ? 1 : 0), most = p.rounds + (group.x < p.rest ? 1 : 0);
-    const uint together = row_units <= Input::UNITS ? most : WIDE_ROUNDS;
+    const uint together = row_units <= UNITS ? most : WIDE_ROUNDS;
     device const float* x = arena + p.x + group.y * p.x_stride;
     float square = 0.0f, factor = 1.0f;
     for (uint begun = 0; begun < most; begun += together) {
         const uint mine = min(max(rounds, begun) - begun, together);
-        for (uint tile = 0; tile < row_units; tile += Input::UNITS) {
-            const uint units = min(uint(Input::UNITS), row_units - tile), steps = (units + 32 * TURNS - 1) / (32 * TURNS);
+        for (uint tile = 0; tile < row_units; tile += UNITS) {
+            const uint units = min(uint(UNITS), row_units - tile), steps = (units + 32 * TURNS - 1) / (32 * TURNS);
             const uint count = mine * steps;
             const bool is_last = tile + units == row_units;
             WideLoad<Form, Input::SPANS, ROWS, TURNS> loads[ahead];
@@ -318,7 +363,7 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                 cursor.template fetch<Form, Input>(w, tile, units, lane, &loads[d]);
                 if (++cursor.step == steps && d + 1 < count) cursor.block += stride, cursor.begin(p, row_units);
             }
-            if (begun == 0 || row_units > Input::UNITS) {
+            if (begun == 0 || row_units > UNITS) {
                 // What is overwritten is no longer read.
                 if (tile > 0 || begun > 0) whole_barrier();
                 const float part =
@@ -328,7 +373,7 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                     const float of_group = simd_sum(square);
                     if (lane == 0) squares[sg] = of_group;
                 }
-                if (count > 0 && is_last) output.begin(w, arena, p, block, group.y, lane);
+                if (count > 0 && is_last) output.begin(w, arena, p, block, group.y, lane, lane % LANES == 0);
                 whole_barrier();
                 if (p.norm != NONE && is_last) {
                     float total = 0.0f;
@@ -349,10 +394,13 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                     for (uint t = 0; t < TURNS; ++t) {
                         const uint unit = lane + 32 * (TURNS * step + t);
                         Input columns;
-                        columns.load(staged, factors, min(unit, units - 1), unit < units);
+                        columns.load(staged, factors, UNITS, min(unit, units - 1), unit < units);
 #pragma unroll
-                        for (uint r = 0; r < ROWS; ++r)
-                            sum[r] = settled(columns.dot(loads[d].codes[r][t], loads[d].scale[r][t], sum[r]));
+                        for (uint r = 0; r < ROWS; ++r) {
+                            typename Input::Factor row;
+                            row.make(loads[d].codes[r][t], loads[d].scale[r][t]);
+                            sum[r] = settled(columns.dot(row, sum[r]));
+                        }
                     }
                     if (i + d + ahead < count) {
                         cursor.template fetch<Form, Input>(w, tile, units, lane, &loads[d]);
@@ -369,7 +417,7 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                     step = 0, block += stride;
                     if (is_last) {
                         output.finish(arena, p, factor * y);
-                        if (i + d + 1 < count) output.begin(w, arena, p, block, group.y, lane);
+                        if (i + d + 1 < count) output.begin(w, arena, p, block, group.y, lane, lane % LANES == 0);
                     } else if (lane % LANES == 0) sums[place] = y;
                     place += WIDE_GROUPS * ROWS;
                     y = tile > 0 && i + d + 1 < count ? sums[place] : 0.0f;
@@ -384,8 +432,8 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
         device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
-        threadgroup uint4 staged[Input<Form>::VECTORS]; \
-        threadgroup float factors[Input<Form>::FACTORS]; \
+        threadgroup uint4 staged[Input<Form>::VECTORS * (WIDE_STAGED / Input<Form>::UNIT + 1)]; \
+        threadgroup float factors[Input<Form>::FACTORS * (WIDE_STAGED / Input<Form>::UNIT) + 1]; \
         threadgroup float sums[WIDE_ROUNDS * WIDE_GROUPS * ROWS]; \
         threadgroup float squares[WIDE_GROUPS]; \
         gemv_wide<Form, Input<Form>, ROWS>(w, arena, p, staged, factors, sums, squares, group, thread_index, lane, sg); \

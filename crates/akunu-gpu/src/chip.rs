@@ -13,6 +13,8 @@ pub struct ChipConfig {
     pub ordered: bool,
     /// Threadgroups that share the rows of a wide product: as many as run at once.
     pub wide: u32,
+    /// Bytes of threadgroup memory that the rows of such a product share.
+    pub room: u32,
     /// Tokens of a chain that are asked for at once; between them the stop flag is read.
     pub chain: u32,
 }
@@ -23,7 +25,7 @@ impl ChipConfig {
         // A threadgroup for each unit, and no more than one SIMD group can merge at once.
         let blocks = facts.units.clamp(1, 128);
         let (wide, chain) = (facts.units.max(1), if facts.units > 1 { 16 } else { 1 });
-        ChipConfig { blocks, tensor: facts.tensor, ordered: facts.ordered, wide, chain }
+        ChipConfig { blocks, tensor: facts.tensor, ordered: facts.ordered, wide, room: facts.room, chain }
     }
 }
 
@@ -33,15 +35,17 @@ mod tests {
 
     #[test]
     fn larger_devices_share_the_search_more_widely() {
-        let facts = |units| Facts { name: String::new(), units, memory: 0, tensor: false, ordered: true };
-        assert_eq!(
-            ChipConfig::new(&facts(1)),
-            ChipConfig { blocks: 1, tensor: false, ordered: true, wide: 1, chain: 1 }
-        );
+        let facts = |units| Facts {
+            name: String::new(),
+            units,
+            memory: 0,
+            tensor: false,
+            ordered: true,
+            room: 1 << 14,
+        };
+        let one = ChipConfig { blocks: 1, tensor: false, ordered: true, wide: 1, room: 1 << 14, chain: 1 };
+        assert_eq!(ChipConfig::new(&facts(1)), one);
         assert_eq!(ChipConfig::new(&facts(10)).blocks, 10);
-        assert_eq!(
-            ChipConfig::new(&facts(132)),
-            ChipConfig { blocks: 128, tensor: false, ordered: true, wide: 132, chain: 16 }
-        );
+        assert_eq!(ChipConfig::new(&facts(132)), ChipConfig { blocks: 128, wide: 132, chain: 16, ..one });
     }
 }

@@ -48,6 +48,22 @@ impl Form {
         }
     }
 
+    /// Rows of inputs that a wide product of several takes together.
+    pub(crate) fn together(self) -> u32 {
+        if self == Form::Quantised(DType::IQ4_NL) { 4 } else { 8 }
+    }
+
+    /// Bytes of threadgroup memory that is enough for a row of so many columns, as `kernels/several.metal` has it there.
+    pub(crate) fn room(self, cols: u32) -> u32 {
+        let unit = self.unit();
+        let bytes = match self {
+            Form::F32 | Form::F16 | Form::BF16 | Form::Quantised(DType::IQ4_NL) => 4 * unit,
+            // Two bytes of each column; a factor and up to two sums of a unit.
+            Form::Quantised(_) | Form::Affine(_) => 2 * unit + 12,
+        };
+        (cols / unit).saturating_mul(bytes).saturating_add(9 * 16)
+    }
+
     /// The kernel of a family that reads this form.
     pub(crate) fn kernel(self, family: Family) -> &'static str {
         macro_rules! names {
@@ -55,10 +71,11 @@ impl Form {
                 match (self, family) {
                     $(
                         ($form, Family::Gemv1) => concat!("gemv_", $name, "_1"),
-                        ($form, Family::Gemv4) => concat!("gemv_", $name, "_4"),
+                        ($form, Family::Gemv8) => concat!("gemv_", $name, "_8"),
                         ($form, Family::Wide(1)) => concat!("wide1_", $name),
                         ($form, Family::Wide(2)) => concat!("wide2_", $name),
                         ($form, Family::Wide(_)) => concat!("wide4_", $name),
+                        ($form, Family::Several) => concat!("several_", $name),
                         ($form, Family::Gemm) => concat!("gemm_", $name),
                         ($form, Family::Tensor) => concat!("tensor_", $name),
                         ($form, Family::Embed) => concat!("embed_", $name),
@@ -124,9 +141,11 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Gemv1,
-    Gemv4,
+    Gemv8,
     /// With so many rows of weights in a block: 1, 2 or 4.
     Wide(u32),
+    /// The same for several rows of inputs.
+    Several,
     Gemm,
     Tensor,
     Embed,

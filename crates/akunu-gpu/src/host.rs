@@ -29,6 +29,10 @@ pub enum Bind {
     Kv(u32),
 }
 
+/// Threadgroup memory that `kernels/several.metal` declares, on hosts that give kernels what they declare.
+#[cfg(any(feature = "emulator", all(feature = "metal", target_os = "macos")))]
+pub(crate) const ROOM: u32 = 16 * 1536;
+
 /// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
@@ -40,6 +44,8 @@ pub struct Command {
     pub params: Vec<u8>,
     /// Threadgroups in x, y and z.
     pub groups: [u32; 3],
+    /// Bytes of threadgroup memory that it was told it has, where that depends on the device; else 0.
+    pub room: u32,
 }
 
 /// What a device reports of itself.
@@ -55,6 +61,8 @@ pub struct Facts {
     pub tensor: bool,
     /// Whether threadgroups of one launch see what others wrote before they counted themselves as done.
     pub ordered: bool,
+    /// Bytes of threadgroup memory for the rows of wide products of several; kernels take no more than they declare.
+    pub room: u32,
 }
 
 /// A device and its queue. Work runs in the order it was asked for.

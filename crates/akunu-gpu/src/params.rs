@@ -27,7 +27,7 @@ params! {
         norm: u32, eps: f32, offset: f32, parts: u32,
         gate: u32, activation: u32, scale: f32, cap: f32,
         routes: u32, sharing: u32, blocks: u32, groups: u32,
-        rounds: u32, rest: u32, pad: [u32; 2],
+        rounds: u32, rest: u32, room: u32, together: u32,
         part: [GemvPart; 3],
     }
     TensorParams {

@@ -207,6 +207,7 @@ impl Table<'_> {
             buffers: vec![Bind::Kv(shift.group.0), Bind::Turns],
             params: bytemuck::bytes_of(&params).to_vec(),
             groups: [cache.kv_heads, cache.layers, 1],
+            room: 0,
         }
     }
 }
@@ -214,7 +215,7 @@ impl Table<'_> {
 impl List<'_> {
     fn push(&mut self, kernel: &'static str, buffers: &[Bind], params: impl Pod, groups: [u32; 3]) {
         let (buffers, params) = (buffers.to_vec(), bytemuck::bytes_of(&params).to_vec());
-        self.commands.push(Command { kernel, buffers, params, groups });
+        self.commands.push(Command { kernel, buffers, params, groups, room: 0 });
     }
 
     /// Where a value's rows of a segment begin.

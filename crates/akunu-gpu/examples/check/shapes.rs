@@ -197,9 +197,12 @@ fn build(shape: &Shape, dtype: DType) -> Build {
     b
 }
 
-/// Prints tokens per second of 128 tokens after one, and of a prompt of 512, for `SHAPE` or `SHAPE:DTYPE`.
+/// Prints how fast `SHAPE`, `SHAPE:DTYPE` or `SHAPE:DTYPE:SEQUENCES` decodes: tokens per second of 128 tokens after one, of all
+/// sequences together, and of a prompt of 512 where there is one sequence.
 pub fn measure(backend: &dyn Backend, argument: &str) {
-    let (name, dtype) = argument.split_once(':').unwrap_or((argument, "Q4_0"));
+    let mut fields = argument.split(':');
+    let (name, dtype) = (fields.next().unwrap_or_default(), fields.next().unwrap_or("Q4_0"));
+    let sequences: u32 = fields.next().map_or(1, |count| count.parse().unwrap());
     let (shape, dtype) = (shape(name), DType::from_name(dtype).unwrap());
     let Build { program, random } = build(&shape, dtype);
     let read: usize = program
@@ -209,35 +212,44 @@ pub fn measure(backend: &dyn Backend, argument: &str) {
         .map(|w| w.rows * dtype.row_bytes(w.cols).unwrap())
         .sum();
     let began = Instant::now();
-    let mut runner = Runner::new(backend, &program, &random, 1, 1024).unwrap();
+    let mut runner = Runner::new(backend, &program, &random, sequences, 1024).unwrap();
     let loaded = began.elapsed().as_secs_f64();
-    let mut decode = Vec::new();
+    let rows: Vec<(u32, u32, [u32; 1])> = (0..sequences).map(|slot| (slot, 0, [7 + slot])).collect();
+    let rows: Vec<(u32, u32, &[u32])> =
+        rows.iter().map(|(slot, at, token)| (*slot, *at, &token[..])).collect();
+    let mut steps = Vec::new();
     for _ in 0..4 {
         runner.phase = Some(Phase::Decode);
         let began = Instant::now();
-        runner.feed(&[(0, 0, &[7])], Work::Chain(128)).unwrap();
-        decode.push(128.0 / began.elapsed().as_secs_f64());
+        runner.feed(&rows, Work::Chain(128)).unwrap();
+        steps.push(128.0 / began.elapsed().as_secs_f64());
     }
+    steps.remove(0);
+    steps.sort_by(f64::total_cmp);
+    let (speed, bandwidth) = (steps[1] * f64::from(sequences), steps[1] * read as f64 / 1e9);
+    print!("{name} {dtype}: {sequences} decoded at {speed:.0} tok/s, {:.3} ms a step", 1e3 / steps[1]);
+    print!(" ({bandwidth:.0} GB/s if weights are read once), loaded in {loaded:.1} s");
+    if sequences == 1 {
+        print!(", prompt of 512 {:.0} tok/s", prompt(&mut runner));
+    }
+    println!();
+}
+
+/// Tokens per second of a prompt of 512, the second of two.
+fn prompt(runner: &mut Runner) -> f64 {
     let prompt: Vec<u32> = (0..512).collect();
     let spans =
         [akunu_program::Span { slot: akunu_program::SlotId(0), start: 0, rows: 512, phase: Phase::Prompt }];
-    let mut prefill = Vec::new();
-    for _ in 0..2 {
+    let batch = akunu_program::Batch {
+        spans: &spans,
+        tokens: &prompt,
+        outputs: &[511],
+        ..akunu_program::Batch::default()
+    };
+    let once = |_| {
         let began = Instant::now();
-        let batch = akunu_program::Batch {
-            spans: &spans,
-            tokens: &prompt,
-            outputs: &[511],
-            ..akunu_program::Batch::default()
-        };
         runner.run(&batch, Work::Step).unwrap();
-        prefill.push(512.0 / began.elapsed().as_secs_f64());
-    }
-    decode.remove(0);
-    decode.sort_by(f64::total_cmp);
-    let bandwidth = decode[1] * read as f64 / 1e9;
-    println!(
-        "{name} {dtype}: decode {:.0} tok/s ({bandwidth:.0} GB/s of weights), prompt of 512 {:.0} tok/s, loaded in {loaded:.1} s",
-        decode[1], prefill[1]
-    );
+        512.0 / began.elapsed().as_secs_f64()
+    };
+    [0, 1].map(once)[1]
 }

@@ -14,7 +14,7 @@ use akunu_program::{Error, Result};
 use crate::host::{Bind, Command, Facts, Host};
 use driver::{Address, Driver, Handle};
 use ptx::Ptx;
-use walk::{Steps, Walker};
+use walk::{Steps, WALK_LARGEST, Walker};
 
 include!(concat!(env!("OUT_DIR"), "/cuda_kernels.rs"));
 
@@ -64,6 +64,11 @@ unsafe impl Sync for Kernel {}
 /// Attributes of a device, by the driver's numbers.
 const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY: i32 = 75;
+const BLOCK_MEMORY: i32 = 97;
+
+/// Threadgroup memory that walking takes for itself, and that kernels take besides the rows of a product of several, in bytes.
+const RESERVED: u32 = 4 << 10;
+const BESIDE_ROOM: u32 = 1 << 10;
 
 /// Options for compiling, by the driver's numbers.
 const ERROR_LOG: i32 = 5;
@@ -104,7 +109,7 @@ impl Cuda {
     pub fn new() -> Result<Cuda> {
         let driver = Driver::find()?;
         let (mut ordinal, mut context, mut stream) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-        let (mut units, mut capability, mut memory) = (0, 0, 0);
+        let (mut units, mut capability, mut memory, mut block_memory) = (0, 0, 0, 0);
         let mut name: [c_char; 128] = [0; 128];
         // SAFETY: all pointers are to locals of the types the driver writes.
         unsafe {
@@ -112,6 +117,7 @@ impl Cuda {
             driver.device_get(&raw mut ordinal, 0)?;
             driver.device_attribute(&raw mut units, MULTIPROCESSORS, ordinal)?;
             driver.device_attribute(&raw mut capability, CAPABILITY, ordinal)?;
+            driver.device_attribute(&raw mut block_memory, BLOCK_MEMORY, ordinal)?;
             driver.device_memory(&raw mut memory, ordinal)?;
             driver.device_name(name.as_mut_ptr(), 127, ordinal)?;
             if capability < 8 {
@@ -123,12 +129,20 @@ impl Cuda {
             driver.stream_create(&raw mut stream, NON_BLOCKING)?;
         }
         let device = Arc::new(Device { driver, ordinal, context, stream, modules: Mutex::default() });
-        let walker = Walker::new(&device, units as u32)?;
+        let block_memory = (block_memory as u32).saturating_sub(RESERVED).min(WALK_LARGEST);
+        let walker = Walker::new(&device, units as u32, block_memory)?;
         let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
         let name = String::from_utf8_lossy(&bytes).into_owned();
         Ok(Cuda {
             device,
-            facts: Facts { name, units: units as u32, memory: memory as u64, tensor: true, ordered: true },
+            facts: Facts {
+                name,
+                units: units as u32,
+                memory: memory as u64,
+                tensor: true,
+                ordered: true,
+                room: block_memory.saturating_sub(BESIDE_ROOM),
+            },
             source: Ptx::new(KERNELS_PTX),
             kernels: Mutex::default(),
             walker,

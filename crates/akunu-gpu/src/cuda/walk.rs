@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::driver::Address;
 use super::ptx::{Ptx, inlined};
-use super::{Buffer, Device, Kernel, MEMORY_ATTRIBUTE};
+use super::{BESIDE_ROOM, Buffer, Device, Kernel, MEMORY_ATTRIBUTE};
 use crate::host::{Bind, Command};
 
 include!(concat!(env!("OUT_DIR"), "/walk_kernels.rs"));
@@ -47,11 +47,15 @@ pub(super) struct Walker {
     /// How many blocks have arrived at meetings, ever.
     arrived: Buffer,
     blocks: u32,
+    /// Bytes of threadgroup memory that a block can have.
+    block_memory: u32,
 }
 
 /// A list on the device.
 pub(super) struct Steps {
     kernel: Kernel,
+    /// Bytes of threadgroup memory that its blocks have.
+    memory: u32,
     buffer: Buffer,
     count: u32,
 }
@@ -62,10 +66,10 @@ pub(super) fn can(command: &Command) -> bool {
 }
 
 impl Walker {
-    /// One block for each of so many multiprocessors.
-    pub(super) fn new(device: &Arc<Device>, blocks: u32) -> Result<Walker> {
+    /// One block for each of so many multiprocessors, which can have so much threadgroup memory.
+    pub(super) fn new(device: &Arc<Device>, blocks: u32, block_memory: u32) -> Result<Walker> {
         let (source, arrived) = (Ptx::new(WALK_PTX), device.allocate(8)?);
-        Ok(Walker { source, kernels: Mutex::default(), arrived, blocks })
+        Ok(Walker { source, kernels: Mutex::default(), arrived, blocks, block_memory })
     }
 
     /// The kernel that calls these.
@@ -86,7 +90,13 @@ impl Walker {
         let device = &self.arrived.device;
         let kernel = device.function(device.load(&text)?, "walk")?;
         // SAFETY: the function is loaded.
-        unsafe { device.driver.function_attribute(kernel.0, MEMORY_ATTRIBUTE, WALK_MEMORY as i32)? };
+        unsafe {
+            device.driver.function_attribute(
+                kernel.0,
+                MEMORY_ATTRIBUTE,
+                self.block_memory.max(WALK_MEMORY) as i32,
+            )?;
+        };
         kernels.insert(called.clone(), kernel);
         Ok(kernel)
     }
@@ -119,8 +129,10 @@ impl Walker {
         let steps = commands.iter().map(step).collect::<Result<Vec<Step>>>()?;
         let device = &self.arrived.device;
         let kernel = self.kernel(&called)?;
-        let list =
-            Steps { kernel, buffer: device.allocate(size_of_val(&steps[..]))?, count: steps.len() as u32 };
+        let (buffer, count) = (device.allocate(size_of_val(&steps[..]))?, steps.len() as u32);
+        let room = commands.iter().map(|command| command.room).max().unwrap_or(0);
+        let memory = WALK_MEMORY.max(if room > 0 { room + BESIDE_ROOM } else { 0 });
+        let list = Steps { kernel, memory, buffer, count };
         device.write(&list.buffer, 0, bytemuck::cast_slice(&steps))?;
         Ok(list)
     }
@@ -149,7 +161,7 @@ impl Walker {
                 THREADS,
                 1,
                 1,
-                WALK_MEMORY,
+                steps.memory,
                 device.stream,
                 arguments,
             )

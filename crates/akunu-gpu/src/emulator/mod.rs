@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use akunu_program::{Error, Result};
 
-use crate::host::{Bind, Command, Facts, Host};
+use crate::host::{Bind, Command, Facts, Host, ROOM};
 
 pub use fibers::Schedule;
 
@@ -37,6 +37,7 @@ impl Emulator {
                 memory: 0,
                 tensor: false,
                 ordered: false,
+                room: ROOM,
             },
         }
     }

@@ -18,7 +18,7 @@ use objc2_metal::{
     MTLCreateSystemDefaultDevice, MTLDevice, MTLLibrary, MTLResourceOptions, MTLSize,
 };
 
-use crate::host::{Bind, Command, Facts, Host};
+use crate::host::{Bind, Command, Facts, Host, ROOM};
 use crate::threads::threads;
 
 /// All kernels, as Metal's compiler takes them.
@@ -65,6 +65,7 @@ impl Metal {
             memory: device.recommendedMaxWorkingSetSize(),
             tensor: false,
             ordered: false,
+            room: ROOM,
         };
         Ok(Metal {
             device: Shared(device),

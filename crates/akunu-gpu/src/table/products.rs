@@ -16,6 +16,12 @@ const MANY_WEIGHTS: u64 = 1 << 20;
 /// SIMD groups of a threadgroup of wide ones.
 const WIDE_GROUPS: u32 = 16;
 
+/// Rows of inputs that the kernels for several take together, of rows of weights that are not wide: fewer where so many threadgroups for each
+/// core would not be had otherwise.
+const GEMV_TOGETHER: u32 = 8;
+const GEMV_FEWER: u32 = 4;
+const GEMV_GROUPS: u32 = 16;
+
 /// Rows of W and of X that a threadgroup multiplies, as in `kernels/tensor.clcpp`.
 const TENSOR_W: u32 = 128;
 const TENSOR_X: u32 = 128;
@@ -130,14 +136,14 @@ impl List<'_> {
         let described = parts.iter().map(|part| self.part(part, out(part), residual, segment));
         let mut described = described.collect::<Result<Vec<_>>>()?;
         while let Some((form, alike)) = take_alike(&mut described) {
-            // Which of them does not depend on how many rows are decoded, but for the last two, which give the same.
-            let family = match segment.rows {
-                _ if is_wide(form, params.cols, &alike) => {
-                    let rows = alike.iter().map(|part| part.rows).sum();
-                    Family::Wide(block_rows(rows, self.table.chip.wide * WIDE_GROUPS, params.gate == 1))
-                }
-                1 => Family::Gemv1,
-                _ => Family::Gemv4,
+            // Kernels for one row and for several give the same; whether rows are wide does not depend on how many are decoded.
+            let rows = alike.iter().map(|part| part.rows).sum();
+            let block = block_rows(rows, self.table.chip.wide * WIDE_GROUPS, params.gate == 1);
+            let family = match (is_wide(form, params.cols, &alike), segment.rows) {
+                (true, 1) => Family::Wide(block),
+                (true, _) => Family::Several,
+                (false, 1) => Family::Gemv1,
+                (false, _) => Family::Gemv8,
             };
             self.gemv_launch(form, family, params, &alike);
         }
@@ -176,10 +182,23 @@ impl List<'_> {
         (params.rounds, params.rest) = (params.blocks / sharing, params.blocks % sharing);
         let groups = match family {
             Family::Wide(_) => [params.groups, params.batch, 1],
+            Family::Several => {
+                let needed = form.room(params.cols).saturating_mul(params.batch.min(form.together()));
+                params.room = self.table.chip.room.min(needed);
+                [params.groups, params.batch.div_ceil(form.together()), 1]
+            }
             Family::Gemv1 => [params.blocks.div_ceil(4), params.batch, 1],
-            _ => [params.blocks.div_ceil(4), params.batch.div_ceil(4), 1],
+            _ => {
+                let groups = params.blocks.div_ceil(4);
+                let fills = groups >= GEMV_GROUPS * self.table.chip.wide;
+                params.together = if fills { GEMV_TOGETHER } else { GEMV_FEWER };
+                [groups, params.batch.div_ceil(params.together), 1]
+            }
         };
         self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
+        if let Some(command) = self.commands.last_mut() {
+            command.room = params.room;
+        }
     }
 
     /// Products of prompt rows, with the norm before and the gate after as launches of their own; on tensor cores, parts that are

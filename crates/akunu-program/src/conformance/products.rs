@@ -21,8 +21,9 @@ const FED: usize = 22;
 /// Rows decoded together: some of every size that kernels have.
 const DECODED: usize = 15;
 
-/// Up to so many columns: more would only take more time.
+/// Up to so many columns, and of so many, where other kernels take over: more would only take more time.
 const LONGEST_DECODED: usize = 512;
+const LONG_DECODED: usize = 2048;
 
 /// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign.
 const LARGEST: f64 = 16256.0;
@@ -101,7 +102,7 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             (Some(Phase::Decode), &[(0, 0, &tokens[..DECODED])]),
         ];
         for (phase, batch) in batches {
-            if phase.is_some() && cols > LONGEST_DECODED {
+            if phase.is_some() && cols > LONGEST_DECODED && cols != LONG_DECODED {
                 continue;
             }
             let fed = batch.iter().flat_map(|(_, _, tokens)| {

@@ -2,6 +2,7 @@
 //!
 //! This host has never run: it is checked by the compiler alone (`docs/metal.md`).
 
+mod archive;
 mod cores;
 
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ use objc2_metal::{
     MTLCommandQueue, MTLCompileOptions, MTLComputeCommandEncoder, MTLComputePipelineState,
     MTLCreateSystemDefaultDevice, MTLDevice, MTLLibrary, MTLResourceOptions, MTLSize,
 };
+
+use archive::Archive;
 
 use crate::host::{Bind, Command, Facts, Host, ROOM};
 use crate::threads::threads;
@@ -38,6 +41,7 @@ pub struct Metal {
     device: Shared<dyn MTLDevice>,
     queue: Shared<dyn MTLCommandQueue>,
     library: Shared<dyn MTLLibrary>,
+    archive: Option<Archive>,
     /// Kernels made ready so far, by name.
     pipelines: Mutex<HashMap<&'static str, Shared<dyn MTLComputePipelineState>>>,
     /// Command buffers that were committed and not waited for.
@@ -67,7 +71,9 @@ impl Metal {
             ordered: false,
             room: ROOM,
         };
+        let archive = Archive::open(&device, SOURCE);
         Ok(Metal {
+            archive,
             device: Shared(device),
             queue: Shared(queue),
             library: Shared(library),
@@ -85,10 +91,11 @@ impl Metal {
         }
         let function = self.library.0.newFunctionWithName(&NSString::from_str(kernel));
         let function = function.ok_or_else(|| failed(&format!("there is no kernel \"{kernel}\"")))?;
-        let pipeline = self
-            .device
-            .0
-            .newComputePipelineStateWithFunction_error(&function)
+        let pipeline = match &self.archive {
+            Some(archive) => archive.pipeline(&self.device.0, &function),
+            None => self.device.0.newComputePipelineStateWithFunction_error(&function),
+        };
+        let pipeline = pipeline
             .map_err(|error| failed(&format!("kernel {kernel}: {}", error.localizedDescription())))?;
         pipelines.insert(kernel, Shared(pipeline.clone()));
         Ok(Shared(pipeline))
@@ -212,7 +219,9 @@ impl Host for Metal {
                 groups: MTLSize { width, height, depth },
             })
         };
-        Ok(List(commands.iter().map(launch).collect::<Result<_>>()?))
+        let list = List(commands.iter().map(launch).collect::<Result<_>>()?);
+        self.archive.iter().for_each(Archive::save);
+        Ok(list)
     }
 
     fn replay(&self, list: &List, times: u32) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Whole models: tiny ones of every family against `transformers`, and one llama in every quantised dtype.
+//! Whole models: tiny ones of every family and of MLX's types against `transformers`, and one llama in every quantised dtype.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,12 +24,12 @@ fn available() -> impl Iterator<Item = Isa> {
 
 #[test]
 fn tiny_models_of_every_family_give_the_oracles_logits() {
-    for dir in tiny() {
+    for (dir, model) in tiny() {
         let bytes = std::fs::read(dir.join("logits.bin")).unwrap();
         let logits: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         let prompt: Vec<u32> =
             serde_json::from_slice(&std::fs::read(dir.join("prompt.json")).unwrap()).unwrap();
-        let model = Model::open(&dir.join("model.gguf"));
+        let model = Model::open(&model);
         let vocabulary = model.vocabulary();
         for isa in available() {
             let cpu = Cpu::with_isa(2, isa).unwrap();

@@ -16,7 +16,9 @@ fn models() -> Vec<(String, Model)> {
         .map(|dtype| (dtype.to_owned(), fixtures("quants").join(format!("{dtype}.gguf"))));
     let tiny = ["llama-f16", "gemma3", "qwen3", "mixtral", "phi3-window"]
         .map(|name| (name.to_owned(), fixtures("tiny").join(name).join("model.gguf")));
-    quantised.into_iter().chain(tiny).map(|(name, path)| (name, Model::open(&path))).collect()
+    let mlx = ["llama-3bit", "llama-4bit", "llama-8bit"]
+        .map(|name| (format!("MLX {name}"), fixtures("mlx").join(name)));
+    quantised.into_iter().chain(tiny).chain(mlx).map(|(name, path)| (name, Model::open(&path))).collect()
 }
 
 /// Feeds the text in pieces of one phase, beside what `beside` feeds to other slots, and gives the logits of all its rows.

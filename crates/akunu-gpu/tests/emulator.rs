@@ -36,15 +36,21 @@ struct Model {
 }
 
 impl Model {
-    /// A tiny model of `akunu-program`'s fixtures.
+    /// A model of `akunu-program`'s fixtures: a tiny one, or one of MLX's.
     fn open(name: &str) -> Model {
         Model::with_context(name, CONTEXT)
     }
 
     /// The same, made for so many positions.
     fn with_context(name: &str, context: u32) -> Model {
-        let folder = fixtures("tiny").join(name);
-        let file = ModelFile::open(folder.join("model.gguf")).unwrap();
+        let mlx = fixtures("mlx").join(name);
+        let (folder, path) = if mlx.is_dir() {
+            (mlx.clone(), mlx)
+        } else {
+            let folder = fixtures("tiny").join(name);
+            (folder.clone(), folder.join("model.gguf"))
+        };
+        let file = ModelFile::open(path).unwrap();
         let (arch, names) = Architecture::of(&file).unwrap();
         let program = build(&arch, &names, &file, context as usize).unwrap();
         Model { folder, file, program }
@@ -82,9 +88,10 @@ const ERROR: f32 = 5e-3;
 #[test]
 fn tiny_models_give_the_oracles_logits_in_every_schedule() {
     let schedules = Schedule::ALL.into_iter().cycle();
-    for (name, schedule) in
-        ["llama-f16", "gemma2", "gemma3-bf16", "qwen2", "qwen3moe", "phi3-window"].iter().zip(schedules)
-    {
+    let families = ["llama-f16", "gemma2", "gemma3-bf16", "qwen2", "qwen3moe", "phi3-window"];
+    let mlx =
+        ["llama-2bit", "llama-3bit", "llama-4bit", "llama-5bit", "llama-6bit", "llama-8bit", "llama-mixed"];
+    for (name, schedule) in families.iter().chain(&mlx).zip(schedules) {
         let model = Model::open(name);
         let bytes = std::fs::read(model.folder.join("logits.bin")).unwrap();
         let expected: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();

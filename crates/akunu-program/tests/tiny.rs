@@ -25,20 +25,23 @@ struct Case {
     program: Program,
 }
 
-fn fixtures() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+/// The folders of one kind, at least so many.
+fn fixtures(kind: &str, least: usize) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(kind);
     let mut found: Vec<PathBuf> =
         std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|p| p.is_dir()).collect();
     found.sort();
-    assert!(found.len() >= 14, "fixtures are missing: {found:?}");
+    assert!(found.len() >= least, "fixtures are missing: {found:?}");
     found
 }
 
-/// Every fixture, both as GGUF and as a checkpoint.
+/// Every fixture, both as GGUF and as a checkpoint, and those of MLX.
 fn cases() -> impl Iterator<Item = Case> {
-    fixtures().into_iter().flat_map(|dir| {
-        [dir.join("model.gguf"), dir.clone()].map(|model| open(&dir, &model, CONTEXT, "logits.bin"))
-    })
+    let both = fixtures("tiny", 14)
+        .into_iter()
+        .flat_map(|dir| [(dir.clone(), dir.join("model.gguf")), (dir.clone(), dir)]);
+    let quantised = fixtures("mlx", 9).into_iter().map(|dir| (dir.clone(), dir));
+    both.chain(quantised).map(|(dir, model)| open(&dir, &model, CONTEXT, "logits.bin"))
 }
 
 fn open(dir: &Path, model: &Path, context: u32, logits: &str) -> Case {
@@ -87,7 +90,7 @@ fn a_prompt_at_once_gives_the_oracles_logits() {
 /// Files on the hub word their settings differently and leave much out.
 #[test]
 fn the_hubs_wording_of_a_config_means_the_same() {
-    for dir in fixtures() {
+    for dir in fixtures("tiny", 14) {
         let hub = tempfile::tempdir().unwrap();
         std::fs::copy(dir.join("config-hub.json"), hub.path().join("config.json")).unwrap();
         std::fs::copy(dir.join("model.safetensors"), hub.path().join("model.safetensors")).unwrap();

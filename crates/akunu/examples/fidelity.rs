@@ -28,6 +28,7 @@ fn main() {
     println!("{HEAD}");
     tiny();
     quants();
+    mlx();
     greedy_text(&data);
     perplexities();
 }
@@ -68,7 +69,12 @@ fn tiny() {
         "| model | architecture | GGUF, reference | SafeTensors, reference | GGUF, cpu | SafeTensors, cpu |"
     );
     println!("|---|---|---:|---:|---:|---:|");
-    let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures("tiny"))
+    whole_logits("tiny", |folder| vec![folder.join("model.gguf"), folder.to_owned()]);
+}
+
+/// A line for each folder of that kind: its name, the family, and the errors of the files in it, with each backend.
+fn whole_logits(kind: &str, files: impl Fn(&Path) -> Vec<PathBuf>) {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures(kind))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.is_dir())
@@ -83,7 +89,7 @@ fn tiny() {
         let mut family = String::new();
         let mut cells = Vec::new();
         for backend in backends() {
-            for model in [folder.join("model.gguf"), folder.clone()] {
+            for model in files(&folder) {
                 let (actual, found) = logits(&*backend, &model, &prompt);
                 family = found;
                 let rows = actual.chunks_exact(vocabulary).zip(expected.chunks_exact(vocabulary));
@@ -93,6 +99,18 @@ fn tiny() {
         let name = folder.file_name().unwrap().to_string_lossy();
         println!("| {name} | {family} | {} |", cells.join(" | "));
     }
+}
+
+fn mlx() {
+    println!("\n## MLX's types\n");
+    println!(
+        "Small models quantised by `mlx-lm`, with groups of 32, 64 and 128 and scales in F16 and BF16; -mixed has matrices of 3, 4 and 6 bits and one \
+         that is not quantised. Logits at all 40 positions of a prompt, against `transformers` in float64 on the weights decoded by `mlx`, as in the first \
+         table. (`crates/akunu-program/tests/fixtures/mlx`)\n"
+    );
+    println!("| checkpoint | architecture | reference | cpu |");
+    println!("|---|---|---:|---:|");
+    whole_logits("mlx", |folder| vec![folder.to_owned()]);
 }
 
 fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {

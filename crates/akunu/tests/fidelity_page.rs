@@ -14,7 +14,8 @@ fn every_oracle_has_a_line_on_the_page() {
     let lines = |name: &str| page.lines().filter(|line| line.starts_with(&format!("| {name} |"))).count();
     let fixtures = root("crates/akunu-program/tests/fixtures");
     let mut checked = 0;
-    for entry in std::fs::read_dir(fixtures.join("tiny")).unwrap() {
+    let folders = ["tiny", "mlx"].map(|kind| std::fs::read_dir(fixtures.join(kind)).unwrap());
+    for entry in folders.into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             let name = path.file_name().unwrap().to_str().unwrap();

@@ -32,15 +32,16 @@ pub fn fixtures(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures").join(kind)
 }
 
-/// The folders of all tiny models.
+/// The folders of all tiny models with what to open in them: the GGUF files of every family, and MLX's checkpoints.
 #[allow(dead_code)] // not every test target looks at all of them
-pub fn tiny() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(fixtures("tiny"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|p| p.is_dir())
-        .collect();
+pub fn tiny() -> Vec<(PathBuf, PathBuf)> {
+    let folders = |kind: &str| {
+        let entries = std::fs::read_dir(fixtures(kind)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    };
+    let files = folders("tiny").map(|folder| (folder.clone(), folder.join("model.gguf")));
+    let mut found: Vec<_> = files.chain(folders("mlx").map(|folder| (folder.clone(), folder))).collect();
     found.sort();
-    assert!(found.len() >= 14, "fixtures are missing: {found:?}");
+    assert!(found.len() >= 23, "fixtures are missing: {found:?}");
     found
 }

@@ -1,4 +1,4 @@
-//! Tiny models of every family against their oracles.
+//! Tiny models of every family, and of MLX's types, against their oracles.
 
 use std::path::Path;
 
@@ -14,21 +14,22 @@ const CONTEXT: u32 = 128;
 /// Largest difference of a logit relative to the largest of its row: keys and values are F16.
 pub const ERROR: f32 = 5e-3;
 
-/// Compares all models of a folder's `tiny`; gives how many are wrong.
+/// Compares all models of a folder's `tiny` and `mlx`; gives how many are wrong.
 pub fn check(backend: &dyn Backend, fixtures: &Path) -> usize {
-    let mut folders: Vec<_> = std::fs::read_dir(fixtures.join("tiny"))
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.is_dir())
-        .collect();
-    folders.sort();
+    let folders = |kind: &str| {
+        let entries = std::fs::read_dir(fixtures.join(kind)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    };
+    let files = folders("tiny").map(|folder| (folder.clone(), folder.join("model.gguf")));
+    let mut models: Vec<_> = files.chain(folders("mlx").map(|folder| (folder.clone(), folder))).collect();
+    models.sort();
     let (mut wrong, mut worst) = (0, 0f32);
-    for folder in &folders {
+    for (folder, model) in &models {
         let bytes = std::fs::read(folder.join("logits.bin")).unwrap();
         let logits: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         let prompt: Vec<u32> =
             serde_json::from_slice(&std::fs::read(folder.join("prompt.json")).unwrap()).unwrap();
-        let file = ModelFile::open(folder.join("model.gguf")).unwrap();
+        let file = ModelFile::open(model).unwrap();
         let (arch, names) = Architecture::of(&file).unwrap();
         let program = build(&arch, &names, &file, CONTEXT as usize).unwrap();
         let vocabulary = program.value(program.logits).width;
@@ -82,6 +83,6 @@ pub fn check(backend: &dyn Backend, fixtures: &Path) -> usize {
         }
         worst = worst.max(error);
     }
-    println!("tiny models: {} of {} right, worst error {worst:.1e}", folders.len() - wrong, folders.len());
+    println!("tiny models: {} of {} right, worst error {worst:.1e}", models.len() - wrong, models.len());
     wrong
 }

@@ -1,21 +1,29 @@
 //! What a model is on disk: a file, or a directory of them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use akunu_format::ModelFile;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// Bytes at the beginning of a file that tell it from others. All of a large one would take minutes to read.
 const BEGINNING: u64 = 1 << 20;
 
-/// How large a model is on disk, and a name for just this one.
+/// How large a model is on disk, how its weights are stored, and a name for just this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OnDisk {
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// 64 hexadecimal digits, others as soon as a file changes; empty where there is nothing to read.
-    pub(crate) digest: String,
+    digest: String,
+    /// What kind of file it is, such as `gguf`; empty where that cannot be told.
+    format: &'static str,
+    parameters: u64,
+    /// The dtype that most bytes have.
+    dtype: String,
 }
 
 impl OnDisk {
@@ -38,7 +46,37 @@ impl OnDisk {
             hash.update(&beginning);
         }
         let digits = || hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        OnDisk { bytes, digest: if bytes > 0 { digits() } else { String::new() } }
+        let digest = if bytes > 0 { digits() } else { String::new() };
+        let mut found = OnDisk { bytes, digest, ..OnDisk::default() };
+        if let Ok(file) = ModelFile::open(path) {
+            found.weigh(&file);
+        }
+        found
+    }
+
+    fn weigh(&mut self, file: &ModelFile) {
+        self.format = match file {
+            ModelFile::Gguf(_) => "gguf",
+            ModelFile::Checkpoint(_) => "safetensors",
+            ModelFile::WhisperGgml(_) => "ggml",
+            ModelFile::Torch(_) => "torch",
+        };
+        let mut shares: BTreeMap<String, usize> = BTreeMap::new();
+        for tensor in file.tensors() {
+            self.parameters += tensor.len() as u64;
+            *shares.entry(tensor.dtype_name().into_owned()).or_default() += tensor.byte_len();
+        }
+        let largest = shares.into_iter().max_by_key(|(_, bytes)| *bytes);
+        self.dtype = largest.map(|(dtype, _)| dtype).unwrap_or_default();
+    }
+
+    /// Adds it to what is said of the model.
+    pub(crate) fn describe(&self, described: &mut Value) {
+        described["size"] = json!(self.bytes);
+        described["digest"] = json!(self.digest);
+        described["format"] = json!(self.format);
+        described["parameters"] = json!(self.parameters);
+        described["dtype"] = json!(self.dtype);
     }
 }
 

@@ -83,9 +83,7 @@ impl Models {
             "id": id, "object": "model", "created": unix_time(), "owned_by": "akunu", "loaded": false,
         });
         if let Some(source) = &source {
-            let OnDisk { bytes, digest } = OnDisk::of(Path::new(&source.model));
-            described["size"] = json!(bytes);
-            described["digest"] = json!(digest);
+            OnDisk::of(Path::new(&source.model)).describe(&mut described);
         }
         let described = RwLock::new(described);
         let (tasks, residents) = (OnceLock::new(), RwLock::default());

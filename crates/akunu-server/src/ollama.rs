@@ -74,7 +74,7 @@ fn entry(model: &Value) -> Value {
         "name": model["id"],
         "model": model["id"],
         "digest": model["digest"].as_str().unwrap_or_default(),
-        "details": details(model["family"].as_str().unwrap_or("")),
+        "details": details(model),
     })
 }
 
@@ -85,6 +85,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     call.fields.take::<bool>("verbose")?;
     call.fields.end()?;
     let served = call.app.models.find(name.as_deref()).await?;
+    let described = call.app.models.describe().into_iter().find(|model| model["id"] == served.id);
     let model = served.scheduler.model();
     let family = model.architecture().family;
     let mut info = json!({"general.architecture": family});
@@ -97,14 +98,32 @@ pub(crate) async fn show(mut call: Call) -> Result<Json<Value>, ApiError> {
     }
     Ok(Json(json!({
         "template": template,
-        "details": details(family),
+        "details": details(&described.unwrap_or_default()),
         "model_info": info,
         "capabilities": capabilities,
     })))
 }
 
-fn details(family: &str) -> Value {
-    json!({"format": "gguf", "family": family, "families": [family], "parameter_size": "", "quantization_level": ""})
+/// What is said of a model's kind and size, from how `/v1/models` describes it.
+fn details(model: &Value) -> Value {
+    let text = |field: &str| model[field].as_str().unwrap_or_default();
+    json!({
+        "format": text("format"),
+        "family": text("family"),
+        "families": [text("family")],
+        "parameter_size": size(model["parameters"].as_u64().unwrap_or(0)),
+        "quantization_level": text("dtype"),
+    })
+}
+
+/// A number of parameters as people say it, such as `134.52M` or `8.03B`.
+fn size(parameters: u64) -> String {
+    match parameters {
+        0 => String::new(),
+        1..1_000_000 => format!("{:.2}K", parameters as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2}M", parameters as f64 / 1e6),
+        _ => format!("{:.2}B", parameters as f64 / 1e9),
+    }
 }
 
 /// `POST /api/chat`

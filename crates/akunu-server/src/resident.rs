@@ -247,18 +247,16 @@ impl Resident {
                 (transcriber.path(), transcriber.backend(), more)
             }
         };
-        let OnDisk { bytes, digest } = OnDisk::of(path);
         let mut described = json!({
             "id": self.id(),
             "object": "model",
             "created": 0,
             "owned_by": "akunu",
-            "size": bytes,
-            "digest": digest,
             "memory": self.memory(),
             "backend": backend,
             "loaded": true,
         });
+        OnDisk::of(path).describe(&mut described);
         for (name, value) in more.as_object().into_iter().flatten() {
             described[name] = value.clone();
         }

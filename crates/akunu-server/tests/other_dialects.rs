@@ -157,6 +157,10 @@ fn ollama_tells_what_there_is() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/tiny/llama/model.gguf");
     assert_eq!(listed["size"].as_u64().unwrap(), std::fs::metadata(file).unwrap().len());
     assert_eq!((&listed["name"], listed["digest"].as_str().unwrap().len()), (&json!("tiny-llama"), 64));
+    let details = json!({
+        "format": "gguf", "family": "llama", "families": ["llama"], "parameter_size": "27.55K", "quantization_level": "F32",
+    });
+    assert_eq!(listed["details"], details);
     let running = server.get("/api/ps").json()["models"][0].clone();
     assert_eq!((&running["name"], &running["digest"]), (&json!("tiny-llama"), &listed["digest"]));
     assert_eq!((&running["size_vram"], &running["context_length"]), (&json!(0), &json!(256)));
@@ -166,4 +170,5 @@ fn ollama_tells_what_there_is() {
     let server = simple();
     let shown = server.post("/api/show", &json!({"model": "tiny-llama"})).json();
     assert_eq!(shown["model_info"]["llama.context_length"], 256);
+    assert_eq!(shown["details"], details);
 }

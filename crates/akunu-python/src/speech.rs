@@ -19,10 +19,7 @@ pub(crate) struct Transcriber(Arc<akunu::speech::Transcriber>);
 
 /// What was said in a recording. `str()` is the text.
 #[pyclass(frozen, module = "akunu")]
-pub(crate) struct Transcription {
-    said: akunu::speech::Transcription,
-    damage: Option<String>,
-}
+pub(crate) struct Transcription(akunu::speech::Transcription);
 
 /// What comes from the thread that listens.
 enum Heard {
@@ -129,8 +126,7 @@ impl Transcriber {
                 Recording::Samples(samples) => Ok(transcriber.sound(&samples)),
             };
             let done = sound.and_then(|sound| {
-                let said = transcriber.transcribe(&sound, &settings, &working, &mut heard)?;
-                Ok(Transcription { said, damage: sound.damage().map(str::to_owned) })
+                transcriber.transcribe(&sound, &settings, &working, &mut heard).map(Transcription)
             });
             let _ = sender.send(Heard::Done(Box::new(done)));
         });
@@ -171,38 +167,38 @@ impl Transcription {
     /// All of it.
     #[getter]
     fn text(&self) -> &str {
-        self.said.text.trim()
+        self.0.text.trim()
     }
 
     /// The code of the language that is spoken, such as "en".
     #[getter]
     fn language(&self) -> &str {
-        &self.said.language
+        &self.0.language
     }
 
     /// Length of the recording in seconds.
     #[getter]
     fn duration(&self) -> f64 {
-        self.said.duration
+        self.0.duration
     }
 
     /// Its parts: dictionaries with "start", "end" and "text", and "words" where they were asked for.
     #[getter]
     fn segments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let json = serde_json::to_string(&self.said.segments).map_err(|error| usage(&error.to_string()))?;
+        let json = serde_json::to_string(&self.0.segments).map_err(|error| usage(&error.to_string()))?;
         from_json(py, &json)
     }
 
     /// What was wrong with the recording where the rest could be read, such as an end that is missing.
     #[getter]
     fn damage(&self) -> Option<&str> {
-        self.damage.as_deref()
+        self.0.damage.as_deref()
     }
 
     /// All of it in a format: "txt", "srt", "vtt" or "json".
     fn write(&self, format: &str) -> PyResult<String> {
         let format: Format = format.parse().map_err(|error: String| usage(&error))?;
-        Ok(self.said.write(format))
+        Ok(self.0.write(format))
     }
 
     fn __str__(&self) -> &str {

@@ -103,10 +103,15 @@ fn a_recording_is_written_down_in_every_format() {
     let deltas: String = deltas.iter().filter_map(|event| event["delta"].as_str()).collect();
     assert_eq!(deltas.trim(), text);
 
+    let sound = sound();
+    let broken =
+        send(&server, "/v1/audio/transcriptions", &form(&sound[..sound.len() / 2], &[("model", "ear")]));
+    assert!(broken.json()["damage"].as_str().unwrap().starts_with("the file breaks off after"));
+
     let english = send(
         &server,
         "/v1/audio/translations",
-        &form(&sound(), &[("model", "ear"), ("response_format", "verbose_json")]),
+        &form(&sound, &[("model", "ear"), ("response_format", "verbose_json")]),
     );
     assert_eq!(english.json()["task"], "translate");
 }

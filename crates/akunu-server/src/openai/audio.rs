@@ -169,8 +169,13 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn usage(transcription: &Transcription) -> Value {
-    json!({"type": "duration", "seconds": transcription.duration.ceil()})
+/// Adds what is said beside the text: how long the sound was, and what was wrong with it.
+fn with_usage(mut body: Value, transcription: &Transcription) -> Value {
+    body["usage"] = json!({"type": "duration", "seconds": transcription.duration.ceil()});
+    if let Some(damage) = &transcription.damage {
+        body["damage"] = json!(damage);
+    }
+    body
 }
 
 fn written(transcription: &Transcription, format: Reply) -> Response {
@@ -178,13 +183,11 @@ fn written(transcription: &Transcription, format: Reply) -> Response {
     const PLAIN: &str = "text/plain; charset=utf-8";
     match format {
         Reply::Json => {
-            let body = json!({"text": transcription.text.trim(), "usage": usage(transcription)});
-            axum::Json(body).into_response()
+            let body = json!({"text": transcription.text.trim()});
+            axum::Json(with_usage(body, transcription)).into_response()
         }
         Reply::VerboseJson => {
-            let mut body = transcription.verbose_json();
-            body["usage"] = usage(transcription);
-            axum::Json(body).into_response()
+            axum::Json(with_usage(transcription.verbose_json(), transcription)).into_response()
         }
         Reply::Text => text(PLAIN, format!("{}\n", transcription.text.trim())),
         Reply::Srt => text(PLAIN, transcription.write(Format::Srt)),
@@ -232,7 +235,7 @@ fn streamed(work: Work, model: String, form: &Form) -> Response {
             Ok(transcription) => {
                 log::heard(app.config.log, &caller, &model, &transcription);
                 let text = transcription.text.trim();
-                json!({"type": "transcript.text.done", "text": text, "usage": usage(&transcription)})
+                with_usage(json!({"type": "transcript.text.done", "text": text}), &transcription)
             }
             Err(error) => {
                 log::plain(app.config.log, &caller, error.status.as_u16());

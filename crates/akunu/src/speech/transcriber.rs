@@ -152,7 +152,8 @@ impl Transcriber {
         let mut model = self.model();
         let began = Instant::now();
         let mut session = Session::new(&mut model, &self.tokens, &sound.mel, settings, stop.flag());
-        let transcription = session.run(self.language(settings)?, on)?;
+        let mut transcription = session.run(self.language(settings)?, on)?;
+        transcription.damage.clone_from(&sound.damage);
         let encode = session.encoding();
         on(Event::Done(SpeechStatistics { encode, decode: began.elapsed().saturating_sub(encode) }));
         Ok(transcription)

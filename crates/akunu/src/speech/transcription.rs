@@ -21,6 +21,9 @@ pub struct Transcription {
     pub text: String,
     /// Its parts, in their order.
     pub segments: Vec<Segment>,
+    /// What was wrong with the recording where the rest could be read, such as an end that is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 /// A part of what was said, about a sentence. Names are those of OpenAI's interface.
@@ -235,6 +238,7 @@ mod tests {
                 ),
                 segment(1, 3720.04, 3725.5, " A --> B", Some(Vec::new())),
             ],
+            damage: None,
         }
     }
 

@@ -12,6 +12,8 @@ const TILE: usize = 16;
 const WEIGHT: f64 = 0.25;
 /// The weight of one that took longer than was thought: a pause that is too long is felt, one that is too short is not.
 const WEIGHT_OF_LONGER: f64 = 0.75;
+/// The share of a pause that chunks aim at: what a step takes varies, and few should take longer than the pause.
+const AIM: f64 = 0.8;
 /// By how many tokens a chunk that left time over grows at least.
 const GROWTH: f64 = 4.0;
 /// How many pauses texts may wait at a time, where more wait to begin than flow.
@@ -33,12 +35,12 @@ impl Pace {
         Pace { chunk, quiet: None, tokens: None }
     }
 
-    /// Seconds that reading prompts may take in a step: the pause that is allowed, or as long as the step takes without them;
-    /// where that is longer, smaller chunks would cost much and even out little.
+    /// Seconds that reading prompts should take in a step: most of the pause that is allowed, or as long as the step takes without
+    /// them; where that is longer, smaller chunks would cost much and even out little.
     fn pause(&self) -> Option<f64> {
         match self.chunk {
             Chunk::Tokens(_) => None,
-            Chunk::Time(pause) => Some(pause.as_secs_f64().max(self.quiet.unwrap_or(0.0))),
+            Chunk::Time(pause) => Some((AIM * pause.as_secs_f64()).max(self.quiet.unwrap_or(0.0))),
         }
     }
 
@@ -94,9 +96,14 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    /// One of which chunks aim at 50 ms.
+    fn pause() -> Duration {
+        Duration::from_secs_f64(0.050_000_001 / AIM)
+    }
+
     #[test]
     fn a_chunk_takes_as_long_as_the_pause_that_is_allowed() {
-        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        let mut pace = Pace::new(Chunk::Time(pause()));
         assert_eq!(pace.chunk(1, 1), FIRST);
         pace.observe(0, 500, ms(500));
         assert_eq!(pace.chunk(1, 1), 48);
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_cost_that_every_chunk_has_does_not_keep_chunks_small() {
-        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        let mut pace = Pace::new(Chunk::Time(pause()));
         // 20 ms for reading anything, and half a millisecond for each token: 60 of them fit.
         let took = |read: usize| ms(20) + Duration::from_micros(500 * read as u64);
         pace.observe(0, 16, took(16));
@@ -128,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_took_too_long_is_not_repeated() {
-        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        let mut pace = Pace::new(Chunk::Time(pause()));
         pace.observe(0, 500, ms(250));
         assert_eq!(pace.chunk(1, 1), 96);
         pace.observe(1, 96, ms(96));
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn few_who_write_wait_longer_for_many_who_wait() {
-        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        let mut pace = Pace::new(Chunk::Time(pause()));
         pace.observe(0, 500, ms(250));
         assert_eq!(pace.chunk(1, 7), 96);
         assert_eq!(pace.chunk(6, 2), 288);
@@ -146,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_slow_model_reads_as_long_as_it_writes() {
-        let mut pace = Pace::new(Chunk::Time(ms(50)));
+        let mut pace = Pace::new(Chunk::Time(pause()));
         pace.observe(1, 0, ms(400));
         pace.observe(0, 100, ms(500));
         assert_eq!(pace.chunk(1, 1), 80);

@@ -106,11 +106,11 @@ def write(folder: Path, case: tuple) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="the directory to write into; what is there is replaced")
+    parser.add_argument("out", type=Path, help="the directory to write into; cases that are there are replaced")
     out = parser.parse_args().out
-    shutil.rmtree(out, ignore_errors=True)
     torch.set_num_threads(1)
     for name, case in CASES.items():
+        shutil.rmtree(out / name, ignore_errors=True)
         (out / name).mkdir(parents=True)
         far = write(out / name, case)
         print(f"{name}: mlx-lm is {far:.1e} away")

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use akunu_format::mlx::Affine;
 use akunu_format::quant::quantize;
 use akunu_format::{DType, Data, Tensor};
 use akunu_gpu::{Emulator, Gpu, Schedule};
@@ -10,17 +11,84 @@ use akunu_program::program::{
     Activation, Domain, Element, Index, KvGroup, NormKind, Op, Part, Program, Role, Slice, Value, ValueId,
     WeightId, WeightUse,
 };
-use akunu_program::{Phase, TensorSource, Work};
+use akunu_program::reference::Reference;
+use akunu_program::{Backend, Phase, TensorSource, Work};
 
 const CONTEXT: u32 = 128;
 
 /// A gated product of normed rows: `[gate rows][up rows]` of 9 by 2304 in one dtype, which takes several tiles where rows are many.
 struct Gated {
     program: Program,
-    dtype: DType,
-    weights: Vec<u8>,
+    weights: Weights,
     rows: Vec<u8>,
 }
+
+/// How the weights are stored.
+#[derive(Clone, Copy, Debug)]
+enum Storage {
+    Blocks(DType),
+    /// MLX's codes of so many bits.
+    Affine(u32),
+}
+
+struct Weights {
+    storage: Storage,
+    /// Blocks, or codes.
+    bytes: Vec<u8>,
+    /// Of MLX's groups, in F16.
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+}
+
+impl Weights {
+    /// Random ones around 0.
+    fn random(storage: Storage, mut next: impl FnMut() -> u32) -> Weights {
+        let mut random =
+            |count: usize| (0..count).map(|_| next() as f32 / 32768.0 - 1.0).collect::<Vec<f32>>();
+        let count = 2 * GATED_ROWS * GATED_COLUMNS;
+        let encode = |dtype: DType, values: &[f32]| {
+            let mut bytes = vec![0; dtype.row_bytes(values.len()).unwrap()];
+            quantize(dtype, values, &mut bytes).unwrap();
+            bytes
+        };
+        match storage {
+            Storage::Blocks(dtype) => {
+                let bytes = encode(dtype, &random(count));
+                Weights { storage, bytes, scales: Vec::new(), biases: Vec::new() }
+            }
+            Storage::Affine(bits) => {
+                let codes =
+                    random(count * bits as usize / 8).iter().map(|x| (x * 128.0 + 128.0) as u8).collect();
+                let step = 2.0 / (1 << bits) as f32;
+                let bias = -step * ((1 << bits) - 1) as f32 / 2.0;
+                let [scales, biases] = [step, bias].map(|middle| {
+                    let values: Vec<f32> =
+                        random(count / GROUP).iter().map(|x| middle * (1.0 + 0.05 * x)).collect();
+                    encode(DType::F16, &values)
+                });
+                Weights { storage, bytes: codes, scales, biases }
+            }
+        }
+    }
+
+    fn data(&self) -> Data<'_> {
+        match self.storage {
+            Storage::Blocks(dtype) => Data::Blocks { dtype, bytes: &self.bytes },
+            Storage::Affine(bits) => Data::Affine(Affine {
+                bits,
+                group_size: GROUP,
+                row_len: GATED_COLUMNS,
+                scale_dtype: DType::F16,
+                codes: &self.bytes,
+                scales: &self.scales,
+                biases: &self.biases,
+            }),
+        }
+    }
+}
+
+/// Columns of MLX's groups.
+const GROUP: usize = 64;
 
 const GATED_ROWS: usize = 9;
 const GATED_COLUMNS: usize = 2304;
@@ -28,26 +96,24 @@ const GATED_TOKENS: usize = 11;
 
 impl TensorSource for Gated {
     fn find(&self, name: &str) -> Option<Tensor<'_>> {
-        let (name, shape, dtype, bytes): (_, &[usize], _, _) = match name {
-            "rows" => ("rows", &[GATED_TOKENS, GATED_COLUMNS], DType::F32, &self.rows[..]),
-            "norm" => ("norm", &[1, GATED_COLUMNS], DType::F32, &self.rows[..4 * GATED_COLUMNS]),
-            _ => ("weights", &[2 * GATED_ROWS, GATED_COLUMNS], self.dtype, &self.weights[..]),
+        let floats = |bytes| Data::Blocks { dtype: DType::F32, bytes };
+        let (name, shape, data): (_, &[usize], _) = match name {
+            "rows" => ("rows", &[GATED_TOKENS, GATED_COLUMNS], floats(&self.rows)),
+            "norm" => ("norm", &[1, GATED_COLUMNS], floats(&self.rows[..4 * GATED_COLUMNS])),
+            _ => ("weights", &[2 * GATED_ROWS, GATED_COLUMNS], self.weights.data()),
         };
-        Some(Tensor { name, shape, data: Data::Blocks { dtype, bytes } })
+        Some(Tensor { name, shape, data })
     }
 }
 
 impl Gated {
-    fn new(dtype: DType) -> Gated {
+    fn new(storage: Storage) -> Gated {
         let mut state = 1u32;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state >> 16
         };
-        let count = 2 * GATED_ROWS * GATED_COLUMNS;
-        let floats: Vec<f32> = (0..count).map(|_| next() as f32 / 32768.0 - 1.0).collect();
-        let mut weights = vec![0; 2 * GATED_ROWS * dtype.row_bytes(GATED_COLUMNS).unwrap()];
-        quantize(dtype, &floats, &mut weights).unwrap();
+        let weights = Weights::random(storage, &mut next);
         let rows =
             (0..GATED_TOKENS * GATED_COLUMNS).flat_map(|_| (next() as f32 / 65536.0 + 0.1).to_le_bytes());
         let value = |domain, width| Value { domain, width, element: Element::Number };
@@ -88,9 +154,25 @@ impl Gated {
                 weight("weights", 2 * GATED_ROWS, GATED_COLUMNS, Role { multiply: true, ..Role::default() }),
             ],
         };
-        Gated { program, dtype, weights, rows: rows.collect() }
+        Gated { program, weights, rows: rows.collect() }
+    }
+
+    /// The logits of tokens, decoded in groups of so many.
+    fn logits(&self, backend: &dyn Backend, tokens: usize, together: usize) -> Vec<f32> {
+        let mut runner = Runner::new(backend, &self.program, self, 1, CONTEXT).unwrap();
+        runner.phase = Some(Phase::Decode);
+        let tokens: Vec<u32> = (0..tokens as u32).collect();
+        let mut all = Vec::new();
+        for group in tokens.chunks(together) {
+            runner.feed(&[(0, 0, group)], Work::Forward).unwrap();
+            all.extend(&runner.out.logits);
+        }
+        all
     }
 }
+
+/// Largest difference from the reference relative to the largest number: inputs of products have 16 bits or fewer.
+const ERROR: f32 = 5e-3;
 
 #[test]
 fn rows_decoded_together_get_the_bits_of_rows_alone_in_every_dtype() {
@@ -110,20 +192,20 @@ fn rows_decoded_together_get_the_bits_of_rows_alone_in_every_dtype() {
         DType::Q5_K,
         DType::Q6_K,
     ];
-    for (dtype, schedule) in dtypes.into_iter().zip(Schedule::ALL.into_iter().cycle()) {
-        let gated = Gated::new(dtype);
+    let storages = dtypes.map(Storage::Blocks).into_iter().chain([2, 3, 4, 5, 6, 8].map(Storage::Affine));
+    for (storage, schedule) in storages.zip(Schedule::ALL.into_iter().cycle()) {
+        let gated = Gated::new(storage);
         // Three cores, of which the last has one block of rows less.
         let gpu = Gpu::new(Emulator::ordered(schedule, 3));
-        let mut runner = Runner::new(&gpu, &gated.program, &gated, 1, CONTEXT).unwrap();
-        runner.phase = Some(Phase::Decode);
-        let mut logits = |tokens: &[u32]| {
-            runner.feed(&[(0, 0, tokens)], Work::Forward).unwrap();
-            runner.out.logits.iter().map(|z| z.to_bits()).collect::<Vec<u32>>()
-        };
-        let alone: Vec<u32> = (0..GATED_TOKENS as u32).flat_map(|token| logits(&[token])).collect();
-        let all: Vec<u32> = (0..GATED_TOKENS as u32).collect();
+        let alone = gated.logits(&gpu, GATED_TOKENS, 1);
+        let right = gated.logits(&Reference, GATED_TOKENS, 1);
+        let largest = right.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let far = alone.iter().zip(&right).fold(0f32, |most, (a, r)| most.max((a - r).abs()));
+        assert!(far < ERROR * largest, "{storage:?}: {far} of {largest}");
+        let bits = |logits: &[f32]| logits.iter().map(|z| z.to_bits()).collect::<Vec<u32>>();
         for count in [2, 5, 8, GATED_TOKENS] {
-            assert!(logits(&all[..count]) == alone[..count * GATED_ROWS], "{dtype}, {count} rows");
+            let together = gated.logits(&gpu, count, count);
+            assert!(bits(&together) == bits(&alone[..count * GATED_ROWS]), "{storage:?}, {count} rows");
         }
     }
 }

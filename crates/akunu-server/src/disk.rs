@@ -70,13 +70,15 @@ impl OnDisk {
         self.dtype = largest.map(|(dtype, _)| dtype).unwrap_or_default();
     }
 
-    /// Adds it to what is said of the model.
+    /// Adds what is known to what is said of the model.
     pub(crate) fn describe(&self, described: &mut Value) {
         described["size"] = json!(self.bytes);
         described["digest"] = json!(self.digest);
-        described["format"] = json!(self.format);
-        described["parameters"] = json!(self.parameters);
-        described["dtype"] = json!(self.dtype);
+        if !self.format.is_empty() {
+            described["format"] = json!(self.format);
+            described["parameters"] = json!(self.parameters);
+            described["dtype"] = json!(self.dtype);
+        }
     }
 }
 

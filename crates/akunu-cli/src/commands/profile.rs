@@ -88,10 +88,11 @@ struct OpTime {
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let (prompt, tokens) = (arguments.prompt as usize, arguments.tokens as usize);
     let count = arguments.sequences as usize;
-    // A run has room for as many rows as there are positions.
+    // A run has at most as many rows as a sequence has positions.
     let context = (prompt.max(1) + tokens).max(count);
-    let outputs = count.max(Options::default().outputs);
-    let options = Options { context: Some(context), sequences: count, outputs, ..Options::default() };
+    let default = Options::default();
+    let (outputs, batch) = (default.outputs.max(count), default.batch.max(count));
+    let options = Options { context: Some(context), sequences: count, outputs, batch, ..default };
     let model = arguments.engine.load(arguments.model.given(), &options)?;
     if !model.time_steps(false) {
         bail!("the backend {} cannot time its operations", model.backend());

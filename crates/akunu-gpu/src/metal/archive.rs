@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
@@ -63,12 +63,14 @@ impl Archive {
         Ok(made)
     }
 
-    /// Writes what was added. Another process may do the same: each writes a file of its own, and the last one stays.
+    /// Writes what was added. Others may do the same, in this process too: each writes a file of its own, and the last one stays.
     pub(super) fn save(&self) {
         if !self.has_grown.swap(false, Ordering::Relaxed) {
             return;
         }
-        let written = self.file.with_extension(std::process::id().to_string());
+        static WRITTEN: AtomicU32 = AtomicU32::new(0);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let written = self.file.with_extension(format!("{}-{number}", std::process::id()));
         let is_written = url(&written).is_some_and(|url| self.archive.0.serializeToURL_error(&url).is_ok());
         if !is_written || fs::rename(&written, &self.file).is_err() {
             let _ = fs::remove_file(&written);

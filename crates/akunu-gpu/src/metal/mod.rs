@@ -220,7 +220,11 @@ impl Host for Metal {
             })
         };
         let list = List(commands.iter().map(launch).collect::<Result<_>>()?);
-        self.archive.iter().for_each(Archive::save);
+        if let Some(archive) = &self.archive {
+            // Nothing is added while it is written.
+            let _pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+            archive.save();
+        }
         Ok(list)
     }
 

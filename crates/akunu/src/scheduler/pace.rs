@@ -96,7 +96,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// One of which chunks aim at 50 ms.
+    /// One of which chunks aim at 50 ms, a little more so that rounding takes nothing from it.
     fn pause() -> Duration {
         Duration::from_secs_f64(0.050_000_001 / AIM)
     }

@@ -166,9 +166,16 @@ impl PrefixCache {
         }
     }
 
-    /// Gives up all blocks but those that sequences use.
+    /// Gives up all blocks, and remembers nothing.
     pub(crate) fn clear(&mut self, pools: &mut Pools) {
-        (0..self.windows.len()).for_each(|group| self.evict(pools, group, usize::MAX));
+        for node in self.nodes.drain(..).flatten() {
+            for (group, block) in node.blocks.into_iter().enumerate() {
+                block.into_iter().for_each(|block| pools.group(group).release(block));
+            }
+        }
+        self.vacant.clear();
+        self.roots.clear();
+        self.tokens = 0;
     }
 
     /// The node whose block in this group is missed the least: never one that a sequence uses, and where the group needs

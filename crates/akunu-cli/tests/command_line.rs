@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use common::{akunu, run, run_with_input, write_model};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "bench",
     "complete",
     "completions",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 12] = [
     "profile",
     "pull",
     "quantize",
+    "rerank",
     "rm",
     "tokenize",
 ];
@@ -48,6 +49,43 @@ fn shells_and_man_learn_every_command() {
         assert!(page.contains(".SH SYNOPSIS"), "{command}");
     }
     run(folder.path(), &["manual", "no-such-folder"]).failed(2);
+}
+
+#[test]
+fn rerank_sorts_documents_and_numbers_them_in_json() {
+    let cache = tempfile::tempdir().unwrap();
+    let ranker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../akunu/tests/fixtures/rankers/bert");
+    let pairs = fs::read_to_string(ranker.join("scores.json")).unwrap();
+    let pairs: Vec<serde_json::Value> = serde_json::from_str(&pairs).unwrap();
+    let text = |i: usize, field: &str| pairs[i][field].as_str().unwrap();
+    let ask = [
+        "rerank",
+        "-m",
+        ranker.to_str().unwrap(),
+        text(0, "query"),
+        text(0, "document"),
+        text(1, "document"),
+    ];
+    // The oracle finds the second better.
+    let score = |i: usize| pairs[i]["score"].as_f64().unwrap();
+    assert!(score(1) > score(0) + 0.1);
+    let printed = run(cache.path(), &ask).ok();
+    let lines: Vec<&str> = printed.lines().map(|line| line.split_once('\t').unwrap().1).collect();
+    assert_eq!(lines, [text(1, "document"), text(0, "document")]);
+    let printed = run(cache.path(), &[&ask[..], &["--json", "--top-n", "1"]].concat()).ok();
+    let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(answer["results"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&answer["results"][0]["index"], &answer["results"][0]["document"]),
+        (&1.into(), &pairs[1]["document"])
+    );
+    let found = answer["results"][0]["relevance_score"].as_f64().unwrap();
+    assert!((found - score(1)).abs() < 2e-3, "{found}");
+    let lines = format!("{}\n{}\n", text(0, "document"), text(1, "document"));
+    assert_eq!(run_with_input(cache.path(), &ask[..4], lines.as_bytes()).ok().lines().count(), 2);
+    let long = "train ".repeat(60);
+    let refused = run(cache.path(), &[&ask[..4], &[&long, "--no-truncate"][..]].concat());
+    assert!(refused.failed(2).contains("document 1 has"));
 }
 
 #[test]

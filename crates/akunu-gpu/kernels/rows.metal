@@ -7,7 +7,7 @@ struct EmbedParams {
     uint width;
     uint first; // the first row
     float scale;
-    uint by;     // which row of the table: 0: the token's; 1: the position's; 2: the first
+    uint by;     // which row of the table: 0: the token's; 1: the position's; 2: the first; 3: that of the token's text
     uint before; // rows of the table before the first position's
     uint rows;   // of the table
 };
@@ -19,7 +19,10 @@ inline void embed(device const uint4* w, device float* arena, device const Row* 
     const uint eight = group.x * 128 + thread_index;
     if (eight >= p.matrix.eights) return;
     const Row row = rows[p.first + group.y];
-    const uint index = p.by == 0 ? row.z : p.by == 1 ? min(p.before + row.y, p.rows - 1) : 0;
+    // The highest bit of a token says that it is of the second text.
+    const uint index = p.by == 0 ? row.z & 0x7fffffff
+                     : p.by == 1 ? min(p.before + row.y, p.rows - 1)
+                     : p.by == 3 ? row.z >> 31 : 0;
     float q[8];
     const float2 scale = Form::load(w, p.matrix, (p.matrix.first + index) * p.matrix.eights + eight, q);
     device float* out = arena + p.out + group.y * p.stride;

@@ -237,6 +237,7 @@ impl List<'_> {
                     Index::Token => (0, 0),
                     Index::Position(before) => (1, before as u32),
                     Index::First => (2, 0),
+                    Index::Segment => (3, 0),
                 };
                 let params = EmbedParams {
                     matrix,

@@ -62,7 +62,9 @@ pub use backend::{
     BLOCK, Backend, Batch, BlockCopy, Executable, KeyShift, KvStore, Limits, Outputs, Phase, SlotEdit,
     SlotId, Span, StopFlag, TensorSource, Weights, Work,
 };
-pub use builder::{SpeechPrograms, build, build_alignment, build_hidden, build_speech, refuse_extra};
+pub use builder::{
+    SpeechPrograms, build, build_alignment, build_hidden, build_rank, build_speech, refuse_extra,
+};
 pub use error::{Error, Result};
 pub use kv_type::{KV_GROUP, KvType, round_to_q8};
 pub use timing::{Cost, Tally, Timing};

@@ -12,6 +12,9 @@ use crate::rope::RopeTable;
 /// Frames of sound to every token of a program that has [`Op::Input`]: Whisper's second convolution takes every other one.
 pub const FRAMES_PER_TOKEN: usize = 2;
 
+/// Set in a token of a batch that belongs to the second of two texts, for programs that tell them apart ([`Index::Segment`]).
+pub const SECOND: u32 = 1 << 31;
+
 /// Index into [`Program::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
@@ -111,8 +114,10 @@ pub enum Index {
     Token,
     /// That of its position, behind so many rows that no position has.
     Position(usize),
-    /// The first, whatever the token: texts of one segment, to models that tell two apart.
+    /// The first, whatever the token: for models that could tell texts apart and have a row for one.
     First,
+    /// That of its text: the second for tokens marked [`SECOND`], otherwise the first.
+    Segment,
 }
 
 /// What a row attends to of its own sequence.
@@ -475,6 +480,11 @@ impl Program {
             _ => None,
         });
         tables.min().unwrap_or_else(|| self.value(self.logits).width)
+    }
+
+    /// Whether tokens may be marked [`SECOND`].
+    pub fn has_segments(&self) -> bool {
+        self.body.iter().any(|op| matches!(op, Op::Embed { by: Index::Segment, .. }))
     }
 }
 

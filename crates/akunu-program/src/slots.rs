@@ -2,7 +2,7 @@
 //! backends that keep their slots on the host.
 
 use crate::backend::{BLOCK, Batch, BlockCopy, KeyShift, Limits, Phase, SlotEdit, SlotId, Work};
-use crate::program::{FRAMES_PER_TOKEN, GroupId, Index, Mask, Need, Program};
+use crate::program::{FRAMES_PER_TOKEN, GroupId, Index, Mask, Need, Program, SECOND};
 use crate::select::Sampling;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ pub struct Row {
     pub position: u32,
     /// The position after the last one of its span.
     pub end: u32,
-    /// The token fed.
+    /// The token fed, with its mark if it is of a second text.
     pub token: u32,
     /// Which kernels it may use.
     pub phase: Phase,
@@ -37,9 +37,10 @@ impl Row {
     /// The row of a table that it looks up.
     pub fn index(&self, by: Index) -> usize {
         match by {
-            Index::Token => self.token as usize,
+            Index::Token => (self.token & !SECOND) as usize,
             Index::Position(before) => before + self.position as usize,
             Index::First => 0,
+            Index::Segment => usize::from(self.token & SECOND != 0),
         }
     }
 
@@ -68,6 +69,8 @@ pub struct Slots {
     groups: Vec<Group>,
     /// None where nothing is looked up by token.
     vocabulary: Option<u32>,
+    /// Whether tokens may be of a second text.
+    segments: bool,
     /// Numbers that come with each row.
     input: usize,
 }
@@ -101,6 +104,7 @@ impl Slots {
             limits: *limits,
             groups,
             vocabulary: input.is_none().then(|| program.token_count() as u32),
+            segments: program.has_segments(),
             input: input.map_or(0, |width| FRAMES_PER_TOKEN * width),
         }
     }
@@ -148,8 +152,9 @@ impl Slots {
             self.check_blocks(span.slot, span.start as usize, end as usize)?;
             for position in span.start..span.start + span.rows {
                 let token = batch.tokens.get(rows.len()).copied().unwrap_or(0);
-                if let Some(vocabulary) = self.vocabulary.filter(|&count| token >= count) {
-                    return bad(format!("token {token} is not in the vocabulary of {vocabulary}"));
+                let number = if self.segments { token & !SECOND } else { token };
+                if let Some(vocabulary) = self.vocabulary.filter(|&count| number >= count) {
+                    return bad(format!("token {number} is not in the vocabulary of {vocabulary}"));
                 }
                 let end = span.start + span.rows;
                 rows.push(Row { slot: span.slot, position, end, token, phase: span.phase });
@@ -309,6 +314,21 @@ mod tests {
     fn copy_refused(group: u32, to: u32, named: &str) {
         let copies = [BlockCopy { group: GroupId(group), from: 0, to }];
         refused(&Batch { copies: &copies, ..Batch::default() }, Work::Forward, named);
+    }
+
+    #[test]
+    fn tokens_are_of_a_second_text_only_where_texts_are_told_apart() {
+        let marked = Batch { spans: &[span(1, 0, 1)], tokens: &[7 | SECOND], ..Batch::default() };
+        let mut rows = Vec::new();
+        let mut slots = Slots::new(&LIMITS, &program(Vec::new()), &[]);
+        let problem = slots.prepare(&marked, Work::Forward, &mut rows).unwrap_err().to_string();
+        assert!(problem.contains("token 2147483655 is not in the vocabulary of 50"), "{problem}");
+        slots.segments = true;
+        slots.prepare(&marked, Work::Forward, &mut rows).unwrap();
+        assert_eq!((rows[0].index(Index::Token), rows[0].index(Index::Segment)), (7, 1));
+        assert_eq!(Row { token: 7, ..rows[0] }.index(Index::Segment), 0);
+        let beyond = Batch { tokens: &[50 | SECOND], ..marked };
+        assert!(slots.prepare(&beyond, Work::Forward, &mut rows).is_err());
     }
 
     #[test]

@@ -54,8 +54,8 @@ struct Job {
 }
 
 impl Batcher {
-    pub(crate) fn new(embedder: Embedder, most: usize) -> std::io::Result<Batcher> {
-        let (embedder, shared) = (Arc::new(embedder), Arc::new(Shared::default()));
+    pub(crate) fn new(embedder: Arc<Embedder>, most: usize) -> std::io::Result<Batcher> {
+        let shared = Arc::new(Shared::default());
         let (own, jobs) = (Arc::clone(&embedder), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("embedder".to_owned()).spawn(move || {
             let closing = Closing(jobs);
@@ -211,7 +211,8 @@ mod tests {
     fn nobody_waits_for_an_embedder_that_has_ended() {
         let path =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/encoders/bert/model.gguf");
-        let batcher = Batcher::new(Embedder::load(path, &EmbedOptions::default()).unwrap(), 4).unwrap();
+        let batcher =
+            Batcher::new(Arc::new(Embedder::load(path, &EmbedOptions::default()).unwrap()), 4).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let embed = || runtime.block_on(batcher.embed(vec![vec![1, 2]], Shape::default()));
         assert_eq!(embed().unwrap().len(), 1);

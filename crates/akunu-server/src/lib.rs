@@ -42,6 +42,7 @@ mod ollama;
 mod openai;
 mod openapi;
 mod page;
+mod rerank;
 mod resident;
 mod routes;
 mod status;
@@ -53,7 +54,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use akunu::embed::Embedder;
+use akunu::embed::{Embedder, Ranker};
 use akunu::scheduler::Scheduler;
 use akunu::speech::Transcriber;
 use akunu_text::chat::ChatTemplate;
@@ -99,6 +100,11 @@ impl Server {
     /// Adds a model that turns texts into vectors, and stays in memory.
     pub fn add_embedder(&self, id: &str, embedder: Embedder) -> akunu::Result<()> {
         self.app.models.add(id, Loaded::Embedder(embedder))
+    }
+
+    /// Adds a model that tells how well texts answer a question, and stays in memory.
+    pub fn add_ranker(&self, id: &str, ranker: Ranker) -> akunu::Result<()> {
+        self.app.models.add(id, Loaded::Ranker(ranker))
     }
 
     /// Adds a model that writes down speech, and stays in memory.

@@ -1,6 +1,6 @@
 //! Where models come from.
 
-use akunu::embed::Embedder;
+use akunu::embed::{Embedder, Ranker};
 use akunu::scheduler::Scheduler;
 use akunu::speech::Transcriber;
 use akunu_text::chat::ChatTemplate;
@@ -21,6 +21,8 @@ pub enum Task {
     Write,
     /// Turning texts into vectors.
     Embed,
+    /// Telling how well texts answer a question.
+    Rank,
     /// Writing down speech.
     Transcribe,
 }
@@ -31,6 +33,7 @@ impl Task {
         match self {
             Task::Write => "write",
             Task::Embed => "embed",
+            Task::Rank => "rank",
             Task::Transcribe => "transcribe",
         }
     }
@@ -48,6 +51,8 @@ pub enum Loaded {
     },
     /// One that turns texts into vectors.
     Embedder(Embedder),
+    /// One that tells how well texts answer a question.
+    Ranker(Ranker),
     /// One that writes down speech.
     Transcriber(Box<Transcriber>),
 }

@@ -168,6 +168,12 @@ impl Models {
         self.find_for(Task::Embed, name, embedder).await
     }
 
+    /// The same to judge pairs of texts.
+    pub(crate) async fn find_ranker(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Embedding>> {
+        let ranker = |resident| if let Resident::Embedder(found) = resident { Some(found) } else { None };
+        self.find_for(Task::Rank, name, ranker).await
+    }
+
     /// The same to listen.
     pub(crate) async fn find_listener(self: &Arc<Models>, name: Option<&str>) -> Result<Arc<Listener>> {
         let listener = |resident| if let Resident::Listener(found) = resident { Some(found) } else { None };
@@ -220,11 +226,13 @@ impl Models {
         }
         let problem = match (task, tasks.first()) {
             (Task::Write, Some(Task::Embed)) => "does not write text: it is for /v1/embeddings",
+            (Task::Write, Some(Task::Rank)) => "does not write text: it is for /v1/rerank",
             (Task::Write, Some(Task::Transcribe)) => {
                 "does not write text: it is for /v1/audio/transcriptions"
             }
             (Task::Write, _) => "does not write text here",
             (Task::Embed, _) => "does not embed texts here",
+            (Task::Rank, _) => "does not rank texts: that takes a cross-encoder",
             (Task::Transcribe, _) => "does not listen: transcription takes a model of speech",
         };
         Err(ApiError::invalid(format!("{} {problem}", entry.id)).param("model").code("model_not_supported"))

@@ -71,6 +71,7 @@ fn paths() -> Value {
             Events,
         ),
         ("OpenAI", "post /v1/embeddings", "Turn texts into vectors", "EmbeddingsRequest", Json),
+        ("Jina", "post /v1/rerank", "Sort texts by how well they answer a question", "RerankRequest", Json),
         ("OpenAI", "post /v1/audio/transcriptions", "Write down speech", "TranscriptionRequest", Events),
         ("OpenAI", "post /v1/audio/translations", "Write down speech in English", "TranslationRequest", Json),
         ("Anthropic", "post /v1/messages", "Answer a conversation", "MessagesRequest", Events),
@@ -365,6 +366,14 @@ fn schemas() -> Value {
             ("encoding_format", string("float or base64: the numbers as F32, least significant byte first.", "float")),
             ("truncate", field("boolean", "Leave out the end of texts that are too long, instead of refusing them.", json!(false))),
         ], &["input"]),
+        "RerankRequest": object(vec![
+            model(),
+            ("query", string("The question.", "Where is the station?")),
+            ("documents", field("array", "Texts, or objects with a text.", json!(["Behind the bridge.", "At noon."]))),
+            ("top_n", integer("Answer with so many of the best; by default with all.", 1)),
+            ("return_documents", field("boolean", "Whether the answer has the texts.", json!(true))),
+            ("truncate", field("boolean", "Leave out the end of what is too long, instead of refusing it.", json!(true))),
+        ], &["query", "documents"]),
         "TranscriptionRequest": with(listening(), vec![
             ("language", plain("string", "What is spoken, by code or English name; found out where absent.")),
             ("timestamp_granularities[]", plain("array", "With verbose_json: word and segment.")),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use akunu::embed::Embedder;
+use akunu::embed::{Embedder, Ranker};
 use akunu::scheduler::{Request, Response, Scheduler};
 use akunu::speech::Transcriber;
 use akunu_text::chat::{ChatTemplate, TemplateError};
@@ -71,11 +71,13 @@ impl Served {
     }
 }
 
-/// A model that turns texts into vectors; kept in memory in the same way.
+/// A model that turns texts into vectors, or pairs of them into scores; kept in memory in the same way.
 #[derive(Debug)]
 pub(crate) struct Embedding {
     pub(crate) id: String,
     pub(crate) batcher: Batcher,
+    /// What makes scores, if it is in memory for that.
+    pub(crate) ranker: Option<Ranker>,
     /// The one whose weights it has: it stays as long.
     _twin: Option<Arc<Served>>,
     memory: u64,
@@ -153,8 +155,20 @@ impl Resident {
                 }))
             }
             Loaded::Embedder(embedder) => {
-                let batcher = batcher(embedder)?;
-                Resident::Embedder(Arc::new(Embedding { id, batcher, _twin: None, memory, used }))
+                let batcher = batcher(Arc::new(embedder))?;
+                Resident::Embedder(Arc::new(Embedding {
+                    id,
+                    batcher,
+                    ranker: None,
+                    _twin: None,
+                    memory,
+                    used,
+                }))
+            }
+            Loaded::Ranker(ranker) => {
+                let batcher = batcher(Arc::clone(ranker.embedder()))?;
+                let ranker = Some(ranker);
+                Resident::Embedder(Arc::new(Embedding { id, batcher, ranker, _twin: None, memory, used }))
             }
             Loaded::Transcriber(transcriber) => {
                 let (turns, waiting) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
@@ -166,13 +180,21 @@ impl Resident {
 
     /// An embedder that has the weights of a model that writes.
     pub(crate) fn twin(of: Arc<Served>, embedder: Embedder, memory: u64) -> akunu::Result<Resident> {
-        let (id, used, batcher) = (of.id.clone(), LastUse::now(), batcher(embedder)?);
-        Ok(Resident::Embedder(Arc::new(Embedding { id, batcher, _twin: Some(of), memory, used })))
+        let (id, used, batcher) = (of.id.clone(), LastUse::now(), batcher(Arc::new(embedder))?);
+        Ok(Resident::Embedder(Arc::new(Embedding {
+            id,
+            batcher,
+            ranker: None,
+            _twin: Some(of),
+            memory,
+            used,
+        })))
     }
 
     pub(crate) fn task(&self) -> Task {
         match self {
             Resident::Writer(_) => Task::Write,
+            Resident::Embedder(embedding) if embedding.ranker.is_some() => Task::Rank,
             Resident::Embedder(_) => Task::Embed,
             Resident::Listener(_) => Task::Transcribe,
         }
@@ -234,11 +256,14 @@ impl Resident {
             }
             Resident::Embedder(embedding) => {
                 let embedder = embedding.batcher.embedder();
-                let more = json!({
-                    "context_length": embedder.context(),
-                    "dimensions": embedder.dimensions(),
-                    "pooling": embedder.pooling().name(),
-                });
+                let more = match embedding.ranker {
+                    Some(_) => json!({"context_length": embedder.context()}),
+                    None => json!({
+                        "context_length": embedder.context(),
+                        "dimensions": embedder.dimensions(),
+                        "pooling": embedder.pooling().name(),
+                    }),
+                };
                 (embedder.path(), embedder.backend(), more)
             }
             Resident::Listener(listener) => {
@@ -275,7 +300,7 @@ impl Leaving {
     }
 }
 
-fn batcher(embedder: Embedder) -> akunu::Result<Batcher> {
+fn batcher(embedder: Arc<Embedder>) -> akunu::Result<Batcher> {
     let path = embedder.path().to_owned();
     Batcher::new(embedder, MOST_WAITING).map_err(|source| akunu::Error::Io { path, source })
 }

@@ -16,7 +16,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 use crate::app::{App, Caller};
 use crate::error::{ApiError, Dialect};
 use crate::log::{self, Logged};
-use crate::{anthropic, ollama, openai, openapi, page, status};
+use crate::{anthropic, ollama, openai, openapi, page, rerank, status};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -40,6 +40,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/v1/completions", post(openai::completions::complete))
         .route("/v1/responses", post(openai::responses::respond))
         .route("/v1/embeddings", post(openai::embeddings::embed))
+        .route("/v1/rerank", post(rerank::rerank))
         .route("/v1/audio/transcriptions", post(openai::audio::transcribe))
         .route("/v1/audio/translations", post(openai::audio::translate))
         .route("/v1/tokenize", post(openai::tokens::tokenize))

@@ -10,7 +10,7 @@ use akunu::scheduler::Limits;
 use akunu_server::{Config, Server};
 use akunu_text::chat::ChatTemplate;
 use serde_json::{Map, Value};
-use support::{serve, start, tiny, tiny_embedder};
+use support::{serve, start, tiny, tiny_embedder, tiny_ranker};
 
 #[test]
 fn every_route_is_described_and_nothing_else() {
@@ -42,6 +42,7 @@ fn every_field_that_is_described_is_taken() {
     let template = ChatTemplate::builtin("chatml").unwrap();
     server.add("smollm2", tiny("phi3-longrope", 2, &Limits::default()), Some(template)).unwrap();
     server.add_embedder("minilm", tiny_embedder("llama")).unwrap();
+    server.add_ranker("ranker", tiny_ranker()).unwrap();
     let server = start(server);
     let description = server.get("/openapi.json").json();
     let mut tried = 0;
@@ -63,10 +64,12 @@ fn every_field_that_is_described_is_taken() {
             .collect();
         if path.contains("embed") {
             body.insert("model".to_owned(), "minilm".into());
+        } else if path == "/v1/rerank" {
+            body.insert("model".to_owned(), "ranker".into());
         }
         let reply = server.post(path, &Value::Object(body));
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         tried += 1;
     }
-    assert_eq!(tried, 14);
+    assert_eq!(tried, 15);
 }

@@ -12,6 +12,7 @@ pub mod perplexity;
 pub mod profile;
 pub mod pull;
 pub mod quantize;
+pub mod rerank;
 pub mod rm;
 pub mod serve;
 pub mod tokenize;

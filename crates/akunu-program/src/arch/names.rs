@@ -257,6 +257,16 @@ impl Names {
         format!("{prefix}{}{layer}.{theirs}", wording.layers)
     }
 
+    /// The file's names for the head of a model that judges pairs of texts, if it has one: a layer for the first token's state,
+    /// and one that gives a number for each class.
+    pub fn head(&self, tensors: &dyn TensorSource) -> Option<[String; 2]> {
+        let (_, prefix) = self.checkpoint?;
+        let bert = [format!("{prefix}pooler.dense"), "classifier".to_owned()];
+        let roberta = ["classifier.dense", "classifier.out_proj"].map(str::to_owned);
+        let is_there = |name: &String| tensors.find(&format!("{name}.weight")).is_some();
+        [bert, roberta].into_iter().find(|head| head.iter().all(is_there))
+    }
+
     /// Whether a tensor of that name in the file belongs to the model and must be used: in GGUF all but what rotations are
     /// described by, in a checkpoint (which may hold other models beside) those of the layers.
     pub fn must_be_used(&self, name: &str) -> bool {

@@ -55,6 +55,35 @@ pub fn build_hidden(
     Ok(b.program)
 }
 
+/// Builds the program of a cross-encoder: one number for each output, which is the first token of two texts, says how well they go together.
+pub fn build_rank(
+    arch: &Architecture,
+    names: &Names,
+    tensors: &dyn TensorSource,
+    context: usize,
+) -> Result<Program> {
+    let supported = "BERT and RoBERTa with a head that gives one number";
+    let Some([dense, score]) = names.head(tensors) else {
+        let what = format!("ranking texts with a model without a head for that (\"{}\")", arch.family);
+        return Err(Error::Unsupported { what, supported: supported.into() });
+    };
+    let labels = tensors.find(&format!("{score}.weight")).map_or(0, |tensor| tensor.rows());
+    if labels != 1 {
+        let what = format!("ranking texts with a head that tells {labels} classes apart");
+        return Err(Error::Unsupported { what, supported: supported.into() });
+    }
+    let mut b = Builder::new(arch, names, tensors, context)?;
+    let last = b.hidden()?;
+    let dense = b.named(dense, arch.hidden, arch.hidden)?;
+    let x = b.linear(last, &[dense])[0];
+    let out = b.like(x);
+    // A cap of 1 is the hyperbolic tangent itself.
+    b.push(Op::Cap { x, scale: 1.0, cap: Some(1.0), out });
+    let score = b.named(score, 1, arch.hidden)?;
+    b.program.logits = b.linear(out, &[score])[0];
+    Ok(b.program)
+}
+
 /// Refuses a file with a tensor that its program does not use: what it stands for would be left out silently.
 pub fn refuse_extra<'n>(
     program: &Program,
@@ -130,7 +159,8 @@ impl<'a> Builder<'a> {
         }
         let types = self.names.global("token_types") + ".weight";
         if let Some(kinds) = self.tensors.find(&types).map(|t| t.rows()) {
-            let kind = self.lookup("token_types", kinds, Index::First, 1.0)?;
+            let by = if kinds > 1 { Index::Segment } else { Index::First };
+            let kind = self.lookup("token_types", kinds, by, 1.0)?;
             x = self.add(x, kind);
         }
         let norm = self.names.global("token_embd_norm");

@@ -1,6 +1,6 @@
 //! Embed, Norm, Add, Gate, Activate, Cap, and batches without rows.
 
-use crate::program::{Activation, Index, NormKind, Op};
+use crate::program::{Activation, Index, NormKind, Op, SECOND};
 use crate::{Backend, Batch, Work};
 
 use super::tensors::numbers;
@@ -57,13 +57,22 @@ pub(super) fn check_encoders(backend: &dyn Backend) -> Vec<Outcome> {
             }));
         }
     }
-    for by in [Index::Position(2), Index::First] {
-        outcomes.push(row_op(backend, &format!("Embed, {by:?}"), 64, |sketch, out| {
-            let Op::Embed { table, .. } = sketch.program.body[0] else { unreachable!("a sketch begins so") };
-            Op::Embed { table, by, scale: 1.0, out }
-        }));
+    for by in [Index::Position(2), Index::First, Index::Segment] {
+        outcomes.push(lookup(backend, by));
     }
     outcomes
+}
+
+/// A row of a table beside that of the token; some tokens are of a second text where those are told apart.
+fn lookup(backend: &dyn Backend, by: Index) -> Outcome {
+    let mark = |token: u32| if by == Index::Segment && token % 3 == 1 { token | SECOND } else { token };
+    let tokens: Vec<u32> = (0..9).map(mark).collect();
+    row_op_of(backend, &format!("Embed, {by:?}"), 64, &tokens, |sketch, out| {
+        let Op::Embed { table, .. } = sketch.program.body[0] else { unreachable!("a sketch begins so") };
+        let own = sketch.value(64);
+        sketch.push(Op::Embed { table, by, scale: 1.0, out: own });
+        Op::Add { x: sketch.x, y: own, out }
+    })
 }
 
 /// An operation from rows to rows of the same width.
@@ -73,14 +82,24 @@ fn row_op(
     width: usize,
     op: impl FnOnce(&mut Sketch, crate::program::ValueId) -> Op,
 ) -> Outcome {
+    row_op_of(backend, name, width, &[0, 1, 2, 3, 4, 5, 6, 7, 8], op)
+}
+
+/// The same of these tokens' rows, of which there are nine.
+fn row_op_of(
+    backend: &dyn Backend,
+    name: &str,
+    width: usize,
+    tokens: &[u32],
+    op: impl FnOnce(&mut Sketch, crate::program::ValueId) -> Op,
+) -> Outcome {
     let mut sketch = Sketch::new(&inputs(width), width);
     let out = sketch.value(width);
     let op = op(&mut sketch, out);
     sketch.push(op);
     let sketch = sketch.finish(out);
-    let tokens: Vec<u32> = (0..9).collect();
     let batches: [super::Pieces<'_>; 2] =
-        [&[(0, 0, &tokens)], &[(1, 0, &tokens[2..4]), (2, 0, &tokens[7..8])]];
+        [&[(0, 0, tokens)], &[(1, 0, &tokens[2..4]), (2, 0, &tokens[7..8])]];
     let worst = sketch
         .both(backend, &batches)
         .and_then(|[actual, expected]| worst(&actual, &expected, relative(&expected, width, 1e-5)));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use akunu::embed::{EmbedOptions, Embedder};
+use akunu::embed::{EmbedOptions, Embedder, Ranker};
 use akunu::scheduler::{Limits, Scheduler};
 use akunu::{Model, Options};
 use akunu_server::{Config, Server};
@@ -40,6 +40,13 @@ pub fn tiny_embedder(name: &str) -> Embedder {
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../akunu-program/tests/fixtures");
     let options = EmbedOptions { backend: "reference".to_owned(), ..EmbedOptions::default() };
     Embedder::load(fixtures.join(folder).join(name).join("model.gguf"), &options).unwrap()
+}
+
+/// A tiny cross-encoder.
+pub fn tiny_ranker() -> Ranker {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../akunu/tests/fixtures/rankers/bert");
+    let options = EmbedOptions { backend: "reference".to_owned(), ..EmbedOptions::default() };
+    Ranker::load(folder, &options).unwrap()
 }
 
 /// Serves `models`, all with the ChatML template.

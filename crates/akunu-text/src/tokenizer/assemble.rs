@@ -107,6 +107,7 @@ impl<'a> TokenList<'a> {
             model: recipe.model,
             prefix: recipe.prefix,
             suffix: recipe.suffix,
+            pair: None,
             strips_leading_space: recipe.strips_leading_space,
             roles: self.roles,
             end_ids: self.end_ids,

@@ -120,11 +120,26 @@ pub(crate) struct Parts {
     /// What the model expects before and after a text.
     prefix: Vec<TokenId>,
     suffix: Vec<TokenId>,
+    /// What it expects around two texts, where its file says so.
+    pair: Option<PairEnds>,
     /// Encoding put a space before the text, which decoding takes away.
     strips_leading_space: bool,
     roles: Roles,
     /// Sorted.
     end_ids: Vec<TokenId>,
+}
+
+/// What stands around two texts that a model judges together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairEnds {
+    /// Before the first.
+    pub before: Vec<TokenId>,
+    /// After the first.
+    pub between: Vec<TokenId>,
+    /// After the second.
+    pub after: Vec<TokenId>,
+    /// Whether the model is told which tokens are of the second, what stands after it included.
+    pub marks_second: bool,
 }
 
 #[derive(Debug)]
@@ -226,6 +241,11 @@ impl Tokenizer {
     /// The tokens of `text`.
     pub fn encode(&self, text: &str, special: Special, add: AddSpecial) -> Vec<TokenId> {
         self.encode_trusting(text, &Trust::whole(text.len(), special == Special::Parse), add)
+    }
+
+    /// What stands around two texts; none where the tokenizer's file has no form for two.
+    pub fn pair_ends(&self) -> Option<&PairEnds> {
+        self.0.pair.as_ref()
     }
 
     /// The tokens of the segments' texts put together.

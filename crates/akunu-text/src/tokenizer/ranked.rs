@@ -88,6 +88,7 @@ impl Ranked {
             steps: vec![Step::split(Matcher::Pattern(Pattern::new(pattern)?), Behavior::Isolated)],
             prefix: roles.bos.filter(|_| adds_bos).into_iter().collect(),
             suffix: Vec::new(),
+            pair: None,
             strips_leading_space: false,
             end_ids: end_ids(&roles, |text| added.get(text).map(|id| (id, TokenKind::Control))),
             roles,

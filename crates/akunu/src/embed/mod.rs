@@ -2,22 +2,24 @@
 //!
 //! An [`Embedder`] runs a model's program up to its last hidden states, several texts at a time, and makes one vector of
 //! each text's states. Encoders (BERT and its kin) see a text whole; models made to write text embed too, a piece of the
-//! context at a time.
+//! context at a time. A [`Ranker`] runs two texts together, and gives a number that says how well they go together.
 
 pub(crate) mod pooling;
+mod rank;
 
 pub use pooling::Pooling;
+pub use rank::{Ranker, is_ranker};
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use akunu_format::ModelFile;
-use akunu_program::arch::Architecture;
-use akunu_program::program::{GroupId, Mask, Program};
+use akunu_program::arch::{Architecture, Names};
+use akunu_program::program::{GroupId, Mask, Program, SECOND};
 use akunu_program::{
     BLOCK, Backend, Batch, Executable, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag,
-    Weights, Work, build_hidden, refuse_extra,
+    TensorSource, Weights, Work, build_hidden, refuse_extra,
 };
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenId};
@@ -100,6 +102,8 @@ pub struct Embedder {
     context: usize,
     dimensions: usize,
     vocabulary: usize,
+    /// Whether tokens may be marked as those of a second text.
+    pairs: bool,
     groups: u32,
     /// Most rows of a run.
     rows: usize,
@@ -120,6 +124,9 @@ pub(crate) struct States {
     pub(crate) advice: Option<Advice>,
 }
 
+/// What makes a model's program.
+type Build = fn(&Architecture, &Names, &dyn TensorSource, usize) -> akunu_program::Result<Program>;
+
 /// Whether a model was made to read texts and cannot write any.
 pub fn is_encoder(file: &ModelFile) -> Result<bool> {
     Ok(Architecture::of(file).map_err(Error::model(file.path()))?.0.mask == Mask::Full)
@@ -133,13 +140,17 @@ impl Embedder {
 
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &EmbedOptions) -> Result<Embedder> {
+        Embedder::open(file, options, pooling::advice(file)?, build_hidden)
+    }
+
+    /// Loads a model for a program that ends with something else than its states.
+    fn open(file: &ModelFile, options: &EmbedOptions, advice: Advice, build: Build) -> Result<Embedder> {
         let wrong = Error::model(file.path());
         let (architecture, names) = Architecture::of(file).map_err(&wrong)?;
-        let advice = pooling::advice(file)?;
         let advised = advice.context.unwrap_or(DEFAULT_CONTEXT).min(architecture.context);
         let context = choose_context(options.context.or(Some(advised)), &architecture)?;
         let backend = backend(&options.backend, options.threads)?;
-        let program = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;
+        let program = build(&architecture, &names, file, context).map_err(&wrong)?;
         // What turns states into logits has no use here.
         let output = names.global("output") + ".weight";
         let tensors = file.tensors().map(|tensor| tensor.name).filter(|&name| name != output);
@@ -211,6 +222,7 @@ impl Embedder {
             context,
             dimensions: program.value(program.logits).width,
             vocabulary: program.token_count(),
+            pairs: false,
             groups: program.groups.len() as u32,
             rows,
             engine: Mutex::new(Engine { executable, out: Outputs::default() }),
@@ -290,12 +302,17 @@ impl Embedder {
             "a text without tokens has no embedding".to_owned()
         } else if tokens.len() > self.context {
             return Err(Error::TooLong { tokens: tokens.len(), context: self.context });
-        } else if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.vocabulary) {
+        } else if let Some(&id) = tokens.iter().find(|&&id| self.number(id) >= self.vocabulary) {
             format!("token {id} is not in the vocabulary of {}", self.vocabulary)
         } else {
             return Ok(());
         };
         Err(Error::Usage { problem, hint: "give texts, or ids the model's tokenizer makes".to_owned() })
+    }
+
+    /// A token's number in the vocabulary.
+    fn number(&self, token: TokenId) -> usize {
+        (if self.pairs { token & !SECOND } else { token }) as usize
     }
 
     /// Embeds texts that fit into one run.

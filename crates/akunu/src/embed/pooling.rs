@@ -108,8 +108,7 @@ pub(crate) fn advice(file: &ModelFile) -> Result<Advice> {
             Ok(Advice { pooling, context: None })
         }
         ModelFile::Checkpoint(checkpoint) => {
-            let limits = read(checkpoint, "sentence_bert_config.json")?;
-            let context = limits["max_seq_length"].as_u64().and_then(|n| usize::try_from(n).ok());
+            let context = longest(checkpoint)?;
             let mut pooling = None;
             let modules = read(checkpoint, "modules.json")?;
             for module in modules.as_array().into_iter().flatten() {
@@ -123,10 +122,17 @@ pub(crate) fn advice(file: &ModelFile) -> Result<Advice> {
                     _ => return Err(unsupported(&format!("the module {kind} after the model"))),
                 }
             }
-            Ok(Advice { pooling, context: context.filter(|&n| n > 0) })
+            Ok(Advice { pooling, context })
         }
         ModelFile::WhisperGgml(_) | ModelFile::Torch(_) => Ok(Advice::default()),
     }
+}
+
+/// Most tokens of a text, where the files of `sentence-transformers` say so.
+pub(super) fn longest(checkpoint: &Checkpoint) -> Result<Option<usize>> {
+    let limits = read(checkpoint, "sentence_bert_config.json")?;
+    let longest = limits["max_seq_length"].as_u64().and_then(|n| usize::try_from(n).ok());
+    Ok(longest.filter(|&n| n > 0))
 }
 
 /// `sentence-transformers` has a flag for each way; the vectors of several would be joined.
@@ -146,7 +152,7 @@ fn pooling_mode(config: &Value) -> Result<Pooling> {
 }
 
 /// A JSON file beside the checkpoint; null when there is none.
-fn read(checkpoint: &Checkpoint, name: &str) -> Result<Value> {
+pub(super) fn read(checkpoint: &Checkpoint, name: &str) -> Result<Value> {
     let Some(path) = checkpoint.companion(name) else { return Ok(Value::Null) };
     let text = read_text(&path)?;
     serde_json::from_str(&text).map_err(|error| Error::Usage {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use akunu::embed::{EmbedOptions, Embedder, is_encoder};
+use akunu::embed::{EmbedOptions, Embedder, Ranker, is_encoder, is_ranker};
 use akunu::hub::Hub;
 use akunu::scheduler::{Limits, Scheduler};
 use akunu::speech::{SpeechOptions, Transcriber};
@@ -38,6 +38,9 @@ impl Library for Local {
         let file = ModelFile::open(Hub::from_env()?.resolve(&source.model)?)?;
         if Summary::of(&file, None)?.architecture.as_deref() == Some("whisper") {
             return Ok(vec![Task::Transcribe]);
+        }
+        if is_ranker(&file)? {
+            return Ok(vec![Task::Rank, Task::Embed]);
         }
         Ok(if is_encoder(&file)? { vec![Task::Embed] } else { vec![Task::Write, Task::Embed] })
     }
@@ -77,7 +80,7 @@ impl Library for Local {
             let options = SpeechOptions { backend, threads, longest, ..SpeechOptions::default() };
             return Ok(Loaded::Transcriber(Box::new(Transcriber::load(path, &options)?)));
         }
-        if task == Task::Embed {
+        if task == Task::Embed || task == Task::Rank {
             let engine = self.engine(source);
             let options = EmbedOptions {
                 backend: engine.backend,
@@ -85,7 +88,10 @@ impl Library for Local {
                 context: source.context,
                 ..EmbedOptions::default()
             };
-            return Ok(Loaded::Embedder(Embedder::load(path, &options)?));
+            return Ok(match task {
+                Task::Rank => Loaded::Ranker(Ranker::load(path, &options)?),
+                _ => Loaded::Embedder(Embedder::load(path, &options)?),
+            });
         }
         let default = Options::default();
         let options = Options {

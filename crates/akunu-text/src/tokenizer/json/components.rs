@@ -1,7 +1,10 @@
 //! The components of `tokenizer.json` in terms of this crate's pipeline.
 
+use std::collections::HashMap;
+
 use super::FILE;
 use super::schema;
+use crate::tokenizer::PairEnds;
 use crate::tokenizer::bpe::SPACE_MARK;
 use crate::tokenizer::error::{Result, TokenizerError};
 use crate::tokenizer::families;
@@ -148,6 +151,7 @@ impl Cutting {
 pub(super) struct Ends {
     pub prefix: Vec<TokenId>,
     pub suffix: Vec<TokenId>,
+    pub pair: Option<PairEnds>,
 }
 
 pub(super) fn ends(post_processor: schema::PostProcessor) -> Result<Ends> {
@@ -156,37 +160,80 @@ pub(super) fn ends(post_processor: schema::PostProcessor) -> Result<Ends> {
     match post_processor {
         Json::ByteLevel => {}
         Json::Sequence { processors } => {
-            for Ends { mut prefix, suffix } in
+            for Ends { mut prefix, suffix, pair } in
                 processors.into_iter().map(self::ends).collect::<Result<Vec<_>>>()?
             {
+                ends.pair = pair.or(ends.pair);
                 prefix.append(&mut ends.prefix);
                 ends.prefix = prefix;
                 ends.suffix.extend(suffix);
             }
         }
-        Json::BertProcessing { sep, cls } | Json::RobertaProcessing { sep, cls } => {
-            ends.prefix.push(cls.1);
-            ends.suffix.push(sep.1);
+        Json::BertProcessing { sep, cls } => {
+            let (before, between, after) = (vec![cls.1], vec![sep.1], vec![sep.1]);
+            (ends.prefix, ends.suffix) = (before.clone(), after.clone());
+            ends.pair = Some(PairEnds { before, between, after, marks_second: true });
         }
-        Json::TemplateProcessing { single, special_tokens } => {
+        Json::RobertaProcessing { sep, cls } => {
+            let (before, between, after) = (vec![cls.1], vec![sep.1; 2], vec![sep.1]);
+            (ends.prefix, ends.suffix) = (before.clone(), after.clone());
+            ends.pair = Some(PairEnds { before, between, after, marks_second: false });
+        }
+        Json::TemplateProcessing { single, pair, special_tokens } => {
             let mut sequences = 0;
             for piece in single {
-                let schema::TemplatePiece::SpecialToken { id } = piece else {
+                let schema::TemplatePiece::SpecialToken { id, .. } = piece else {
                     sequences += 1;
                     continue;
                 };
-                let field = || format!("{FILE}: post_processor.special_tokens");
-                let token = special_tokens
-                    .get(&id)
-                    .ok_or_else(|| TokenizerError::invalid(field(), format!("{id:?} is missing")))?;
-                if sequences == 0 { &mut ends.prefix } else { &mut ends.suffix }.extend(&token.ids);
+                let ids = template_ids(&special_tokens, &id)?;
+                if sequences == 0 { &mut ends.prefix } else { &mut ends.suffix }.extend(ids);
             }
             if sequences != 1 {
                 return unsupported(format!("a post_processor that has the text {sequences} times"));
             }
+            ends.pair = pair_ends(pair, &special_tokens)?;
         }
     }
     Ok(ends)
+}
+
+type SpecialTokens = HashMap<String, schema::TemplateToken>;
+
+fn template_ids<'a>(tokens: &'a SpecialTokens, id: &str) -> Result<&'a [TokenId]> {
+    let field = || format!("{FILE}: post_processor.special_tokens");
+    let token =
+        tokens.get(id).ok_or_else(|| TokenizerError::invalid(field(), format!("{id:?} is missing")))?;
+    Ok(&token.ids)
+}
+
+/// What a template for two texts puts around them; none where they are not simply one after the other.
+fn pair_ends(pair: Vec<schema::TemplatePiece>, tokens: &SpecialTokens) -> Result<Option<PairEnds>> {
+    use schema::TemplatePiece as Piece;
+    let mut parts = [const { Vec::new() }; 3];
+    let mut texts = Vec::new();
+    // The text each piece counts to.
+    let mut types = [const { Vec::new() }; 2];
+    for piece in pair {
+        match piece {
+            Piece::SpecialToken { id, type_id } => {
+                let Some(part) = parts.get_mut(texts.len()) else { return Ok(None) };
+                part.extend_from_slice(template_ids(tokens, &id)?);
+                types[usize::from(texts.len() == 2)].push(type_id);
+            }
+            Piece::Sequence { id, type_id } => {
+                types[usize::from(id == "B")].push(type_id);
+                texts.push(id);
+            }
+        }
+    }
+    let marks_second = match types.map(|types| types.into_iter().max()) {
+        [Some(0), Some(0)] => false,
+        [Some(0), Some(1)] => true,
+        _ => return Ok(None),
+    };
+    let [before, between, after] = parts;
+    Ok((texts == ["A", "B"]).then_some(PairEnds { before, between, after, marks_second }))
 }
 
 /// How tokens become text.

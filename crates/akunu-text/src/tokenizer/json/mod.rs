@@ -13,7 +13,7 @@ use super::merges::{self, Merges};
 use super::special::{Roles, end_ids, is_special};
 use super::vocab::{NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
-use super::{Model, Parts, Spelling, Tokenizer, Vocabulary, shown};
+use super::{Model, PairEnds, Parts, Spelling, Tokenizer, Vocabulary, shown};
 
 pub(super) const FILE: &str = "tokenizer.json";
 pub(super) const CONFIG: &str = "tokenizer_config.json";
@@ -84,10 +84,13 @@ fn build(file: schema::File, config: &Config, generation: &Generation) -> Result
         list.push(AddedToken { lstrip, rstrip, single_word, ..AddedToken::new(token.id, text, special) });
     }
 
-    let Ends { mut prefix, mut suffix } = ends;
+    let Ends { mut prefix, mut suffix, pair } = ends;
     let field = format!("{FILE}: post_processor");
     tokens.check(&prefix, &field)?;
     tokens.check(&suffix, &field)?;
+    if let Some(PairEnds { before, between, after, .. }) = &pair {
+        [before, between, after].into_iter().try_for_each(|ids| tokens.check(ids, &field))?;
+    }
     frame(&mut prefix, config.add_bos_token, roles.bos, "bos_token")?;
     frame(&mut suffix, config.add_eos_token, roles.eos, "eos_token")?;
     Ok(Tokenizer::new(Parts {
@@ -99,6 +102,7 @@ fn build(file: schema::File, config: &Config, generation: &Generation) -> Result
         model,
         prefix,
         suffix,
+        pair,
         strips_leading_space: decoding.strips_leading_space(),
         roles,
         end_ids,

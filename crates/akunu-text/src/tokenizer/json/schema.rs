@@ -327,17 +327,40 @@ pub(super) fn scheme(scheme: Option<PrependScheme>, add_prefix_space: Option<boo
 #[derive(Deserialize)]
 #[serde(tag = "type")]
 pub(super) enum PostProcessor {
-    Sequence { processors: Vec<PostProcessor> },
+    Sequence {
+        processors: Vec<PostProcessor>,
+    },
     ByteLevel,
-    BertProcessing { sep: (String, u32), cls: (String, u32) },
-    RobertaProcessing { sep: (String, u32), cls: (String, u32) },
-    TemplateProcessing { single: Vec<TemplatePiece>, special_tokens: HashMap<String, TemplateToken> },
+    BertProcessing {
+        sep: (String, u32),
+        cls: (String, u32),
+    },
+    RobertaProcessing {
+        sep: (String, u32),
+        cls: (String, u32),
+    },
+    TemplateProcessing {
+        single: Vec<TemplatePiece>,
+        #[serde(default)]
+        pair: Vec<TemplatePiece>,
+        special_tokens: HashMap<String, TemplateToken>,
+    },
 }
 
 #[derive(Deserialize)]
 pub(super) enum TemplatePiece {
-    SpecialToken { id: String },
-    Sequence {},
+    SpecialToken {
+        id: String,
+        #[serde(default)]
+        type_id: u32,
+    },
+    Sequence {
+        /// A or B.
+        #[serde(default)]
+        id: String,
+        #[serde(default)]
+        type_id: u32,
+    },
 }
 
 #[derive(Deserialize)]

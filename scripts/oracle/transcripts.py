@@ -4,7 +4,8 @@
     scripts/oracle/transcripts.py WHISPER_GGML OUT.json AUDIO [AUDIO...]
 
 Needs: pip install openai-whisper numpy torch, and ffmpeg. The tests' library.flac is a text of our own, read by `espeak-ng -v en-us -s 150`
-and brought to 16 kHz by ffmpeg. For each recording and each of SETTINGS, OUT gets
+and brought to 16 kHz by ffmpeg; biblioteca.flac and biblioteka.flac are the Spanish and Russian texts of scripts/bench/errors.py in the same way, hard to hear: openai-whisper
+takes the first for silence with the likeliest token, and repeats itself over the second until there is no more room. For each recording and each of its settings, OUT gets
 {"audio", "settings", "language", "segments": [{"start", "end", "text", "tokens", "avg_logprob", "compression_ratio",
 "no_speech_prob", "temperature", "words"}]}. Only temperature 0 is tried: samples depend on a random number generator.
 """
@@ -27,6 +28,13 @@ SETTINGS = {
     "plain": {"language": "en", "without_timestamps": True},
     "prompt": {"language": "en", "initial_prompt": "A speech by John F. Kennedy."},
 }
+# Recordings in other languages, with settings of their own.
+LANGUAGES = {"biblioteca.flac": "es", "biblioteka.flac": "ru"}
+
+
+def settings_of(path: str) -> dict:
+    language = LANGUAGES.get(Path(path).name)
+    return {"greedy": {"language": language}, "five": {"language": language, "beam_size": 5}} if language else SETTINGS
 
 
 def load(path: str) -> Whisper:
@@ -78,7 +86,7 @@ def main() -> None:
     model = load(sys.argv[1])
     results = []
     for path in sys.argv[3:]:
-        for name, settings in SETTINGS.items():
+        for name, settings in settings_of(path).items():
             found = model.transcribe(samples(path), temperature=0.0, fp16=False, **settings)
             for segment in found["segments"]:
                 del segment["id"], segment["seek"]

@@ -25,8 +25,8 @@ impl Schedule {
 /// Lanes of a SIMD group.
 const LANES: usize = 32;
 
-/// Bytes of a fiber's stack.
-const STACK: usize = 64 * 1024;
+/// Bytes of a fiber's stack. Not a multiple of a cache's size: what all fibers use must not lie in the same places of it.
+const STACK: usize = 65 * 1024 + 64;
 
 /// A kernel and what it is called with.
 pub(super) type Call = (Entry, *const u64, *const u8);
@@ -60,6 +60,8 @@ struct Simd {
     meeting: Meeting,
     /// Two sets, so that those who are ahead do not overwrite what others still read.
     words: [[u32; LANES]; 2],
+    /// The same of four words each.
+    fours: [[u128; LANES]; 2],
 }
 
 /// One threadgroup.
@@ -125,6 +127,7 @@ pub(super) unsafe fn launch(
                 team.simds.extend((0..threads.div_ceil(LANES)).map(|i| Simd {
                     meeting: Meeting { live: lanes(i), ..Meeting::default() },
                     words: [[0; LANES]; 2],
+                    fours: [[0; LANES]; 2],
                 }));
                 team.fibers.clear();
                 team.fibers.extend(tops.iter().map(|&top| {
@@ -169,7 +172,7 @@ impl Team {
         let count = self.fibers.len();
         let ready = |i: &usize| self.is_ready(*i);
         match self.schedule {
-            Schedule::InTurn => (1..=count).map(|n| (self.current + n) % count).find(ready),
+            Schedule::InTurn => (self.current + 1..count).chain(0..=self.current).find(ready),
             Schedule::FirstAhead => (0..count).find(ready),
             Schedule::LastAhead => (0..count).rev().find(ready),
         }
@@ -280,6 +283,17 @@ extern "C" fn exchange(bits: u32, site: usize) -> *const u32 {
     words
 }
 
+extern "C" fn exchange_four(a: u32, b: u32, c: u32, d: u32, site: usize) -> *const u128 {
+    let team = team();
+    let simd = &mut team.simds[team.current / LANES];
+    let set = &mut simd.fours[simd.meeting.generation as usize % 2];
+    let four = [a, b, c, d].iter().rev().fold(0, |all, &word| all << 32 | u128::from(word));
+    set[team.current % LANES] = four;
+    let words = set.as_ptr();
+    meet_simd(site);
+    words
+}
+
 // What the kernels call. Meetings are told apart by the address they return to.
 
 #[unsafe(no_mangle)]
@@ -312,6 +326,12 @@ mod processor {
     #[unsafe(naked)]
     extern "C" fn akunu_emulator_exchange(bits: u32) -> *const u32 {
         naked_asm!("mov rsi, [rsp]", "jmp {}", sym exchange)
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn akunu_emulator_exchange_four(a: u32, b: u32, c: u32, d: u32) -> *const u128 {
+        naked_asm!("mov r8, [rsp]", "jmp {}", sym exchange_four)
     }
 
     /// Saves this fiber's registers and stack pointer, and goes on with another's.
@@ -373,6 +393,12 @@ mod processor {
     #[unsafe(naked)]
     extern "C" fn akunu_emulator_exchange(bits: u32) -> *const u32 {
         naked_asm!("mov x1, x30", "b {}", sym exchange)
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn akunu_emulator_exchange_four(a: u32, b: u32, c: u32, d: u32) -> *const u128 {
+        naked_asm!("mov x4, x30", "b {}", sym exchange_four)
     }
 
     /// Saves this fiber's registers and stack pointer, and goes on with another's.

@@ -25,7 +25,8 @@ struct SelectParams {
     uint blocks;
     uint advance;    // a chain: the token chosen becomes the row's next
     uint outputs;
-    uint pad[3];
+    uint turns;      // of a chain, whose tokens are remembered
+    uint pad[2];
 };
 
 inline uint mix_bits(uint h) {
@@ -217,7 +218,7 @@ kernel void choose(
     const uint at = outputs[group.x];
     Row row = rows[at];
     // A chain begins with spans of one row.
-    const uint turn = p.advance ? row.y + 1 - row.w : 0;
+    const uint turn = p.advance ? (row.y + 1 - row.w) % p.turns : 0;
     chosen[turn * p.outputs + group.x] = token;
     if (!p.advance) return;
     // Where nothing could be chosen the host reports it; what follows must only stay within bounds.

@@ -15,7 +15,7 @@ pub struct ChipConfig {
     pub wide: u32,
     /// Bytes of threadgroup memory that the rows of such a product share.
     pub room: u32,
-    /// Tokens of a chain that are asked for at once; between them the stop flag is read.
+    /// Turns of a chain that are asked for at once, at most; between them the stop flag is read.
     pub chain: u32,
 }
 
@@ -26,6 +26,11 @@ impl ChipConfig {
         let blocks = facts.units.clamp(1, 128);
         let (wide, chain) = (facts.units.max(1), if facts.units > 1 { 16 } else { 1 });
         ChipConfig { blocks, tensor: facts.tensor, ordered: facts.ordered, wide, room: facts.room, chain }
+    }
+
+    /// Turns of a chain whose tokens the device remembers: those of two pieces, of which one may run while the other is read.
+    pub(crate) fn turns(self) -> u32 {
+        2 * self.chain
     }
 }
 

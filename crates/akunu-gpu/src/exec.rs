@@ -1,7 +1,8 @@
 //! Running batches: what changed is written to the device's slots, then a list of commands runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use akunu_program::program::{CacheLayer, Program};
 use akunu_program::rope::RopeLayout;
@@ -19,6 +20,25 @@ use crate::weights::GpuWeights;
 
 /// Lists that are kept: those of decoding few rows, which run again and again.
 const KEPT: usize = 64;
+
+/// What a piece of a chain should not take longer than: macOS ends work that keeps the GPU from drawing, and a stop is noticed between
+/// pieces.
+const LONGEST_PIECE: Duration = Duration::from_millis(50);
+
+/// How often a list runs, and whether with the tokens it chose.
+#[derive(Clone, Copy)]
+struct Turns {
+    count: u32,
+    advance: bool,
+}
+
+/// Turns of a chain that were asked for together.
+struct Piece<M> {
+    first: u32,
+    turns: u32,
+    /// Its end, where others were asked for after it.
+    mark: Option<M>,
+}
 
 pub(crate) struct GpuExecutable<H: Host> {
     host: Arc<H>,
@@ -82,7 +102,7 @@ impl<H: Host> GpuExecutable<H> {
             angle_starts,
             tokens: host.allocate(slots * context * 4)?,
             samplings: host.allocate(slots * size_of::<params::Sampling>())?,
-            chosen: host.allocate(chip.chain as usize * limits.outputs as usize * 4)?,
+            chosen: host.allocate(chip.turns() as usize * limits.outputs as usize * 4)?,
             turns: host.allocate(layers * turn_stride * 4)?,
             turn_stride,
             lowered,
@@ -252,38 +272,127 @@ impl<H: Host> GpuExecutable<H> {
             choice,
             advance: matches!(work, Work::Chain(_)),
         };
-        let turns = if let Work::Chain(n) = work { n } else { 1 };
-        let most = if on_host { 1 } else { self.chip.chain };
-        let mut done = 0;
-        while done < turns {
+        let turns = Turns { count: if let Work::Chain(n) = work { n } else { 1 }, advance: shape.advance };
+        // Taken out while it runs: it is not needed twice at once.
+        let list = match self.lists.remove(&shape) {
+            Some(list) => list,
+            None => self.record(&shape)?,
+        };
+        let done = match work {
+            Work::Forward => self.forward(&list, batch, rows, out),
+            _ if on_host => self.choose_each(&list, batch, rows, turns, stop, out),
+            _ => self.chain(&list, batch, rows, turns, stop, out),
+        };
+        // Also where something failed: what still runs uses the list and the buffers.
+        let done = done.and(self.host.wait());
+        if matches!(shape.tokens[..], [Segment { rows: ..=8, .. }]) && self.lists.len() < KEPT {
+            self.lists.insert(shape, list);
+        }
+        done
+    }
+
+    fn record(&self, shape: &Shape) -> Result<H::List> {
+        let commands = commands(&self.table(), shape)?;
+        // SAFETY: the buffers live as long as `self`, and lists are dropped before; offsets come from the plans the buffers were
+        // sized by, rows and blocks from batches that were checked.
+        unsafe { self.host.record(&commands, &|bind| self.memory.buffer(bind)) }
+    }
+
+    fn forward(&self, list: &H::List, batch: &Batch<'_>, rows: &[Row], out: &mut Outputs) -> Result<()> {
+        self.upload(rows)?;
+        self.host.replay(list, 1)?;
+        self.read_logits(batch.outputs.len(), &mut out.logits)
+    }
+
+    /// Turn by turn, where tokens are chosen on the host.
+    fn choose_each(
+        &mut self,
+        list: &H::List,
+        batch: &Batch<'_>,
+        rows: &mut [Row],
+        turns: Turns,
+        stop: &StopFlag,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        for _ in 0..turns.count {
             stop.check()?;
-            let times = most.min(turns - done);
             self.upload(rows)?;
-            self.replay(&shape, times)?;
-            if work == Work::Forward {
-                self.read_logits(batch.outputs.len(), &mut out.logits)?;
-                return Ok(());
-            }
+            self.host.replay(list, 1)?;
             let first = out.tokens.len();
-            if on_host {
-                self.choose_on_host(batch, rows, out)?;
-            } else {
-                out.tokens.resize(first + times as usize * batch.outputs.len(), 0);
-                self.host.read(&self.memory.chosen, 0, bytemuck::cast_slice_mut(&mut out.tokens[first..]))?;
+            self.choose_on_host(batch, rows, out)?;
+            self.accept(batch, rows, &out.tokens[first..], turns.advance)?;
+        }
+        Ok(())
+    }
+
+    /// Turns that need nothing of the host, in pieces: while one runs the next is made ready, and each is twice as long as the one
+    /// before, so that the device never waits long for the first.
+    fn chain(
+        &mut self,
+        list: &H::List,
+        batch: &Batch<'_>,
+        rows: &mut [Row],
+        turns: Turns,
+        stop: &StopFlag,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let outputs = batch.outputs.len();
+        self.upload(rows)?;
+        let mut running: VecDeque<Piece<H::Mark>> = VecDeque::with_capacity(2);
+        let (mut asked, mut length) = (0, 1);
+        let mut began = Instant::now();
+        loop {
+            while asked < turns.count && running.len() < 2 {
+                stop.check()?;
+                if let Some(before) = running.back_mut() {
+                    before.mark = Some(self.host.mark()?);
+                }
+                let count = length.min(turns.count - asked);
+                self.host.replay(list, count)?;
+                running.push_back(Piece { first: asked, turns: count, mark: None });
+                asked += count;
+                length = (2 * length).min(self.chip.chain);
             }
-            for turn in out.tokens[first..].chunks_exact(batch.outputs.len().max(1)) {
-                for (&output, &token) in batch.outputs.iter().zip(turn) {
-                    let row = &mut rows[output as usize];
-                    if token == NONE {
-                        return Err(Error::NoChoice { position: row.position });
-                    }
-                    if shape.advance {
-                        *row = row.next(token);
-                        self.slots.set_token(*row);
-                    }
+            let Some(piece) = running.pop_front() else { return Ok(()) };
+            let first = out.tokens.len();
+            out.tokens.resize(first + piece.turns as usize * outputs, 0);
+            self.read_chosen(&piece, outputs, &mut out.tokens[first..])?;
+            let each = began.elapsed().as_secs_f64() / f64::from(piece.turns);
+            length = length.min((LONGEST_PIECE.as_secs_f64() / each.max(1e-9)) as u32).max(1);
+            began = Instant::now();
+            self.accept(batch, rows, &out.tokens[first..], turns.advance)?;
+        }
+    }
+
+    /// What was chosen in the turns of a piece.
+    fn read_chosen(&self, piece: &Piece<H::Mark>, outputs: usize, tokens: &mut [u32]) -> Result<()> {
+        let (host, chosen) = (&*self.host, &self.memory.chosen);
+        let ring = self.chip.turns();
+        let start = piece.first % ring;
+        let (straight, wrapped) = tokens.split_at_mut((ring - start).min(piece.turns) as usize * outputs);
+        for (turn, part) in [(start, straight), (0, wrapped)] {
+            let (at, part) = (turn as usize * outputs * 4, bytemuck::cast_slice_mut(part));
+            match &piece.mark {
+                Some(mark) => host.read_after(mark, chosen, at, part)?,
+                None => host.read(chosen, at, part)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the tokens of some turns, with which a chain goes on.
+    fn accept(&mut self, batch: &Batch<'_>, rows: &mut [Row], tokens: &[u32], advance: bool) -> Result<()> {
+        for turn in tokens.chunks_exact(batch.outputs.len().max(1)) {
+            for (&output, &token) in batch.outputs.iter().zip(turn) {
+                let row = &mut rows[output as usize];
+                if token == NONE {
+                    return Err(Error::NoChoice { position: row.position });
+                }
+                if advance {
+                    *row = row.next(token);
+                    self.slots.set_token(*row);
                 }
             }
-            done += times;
         }
         Ok(())
     }
@@ -291,26 +400,6 @@ impl<H: Host> GpuExecutable<H> {
     fn upload(&self, rows: &[Row]) -> Result<()> {
         let records: Vec<[u32; 4]> = rows.iter().map(|r| [r.slot.0, r.position, r.token, r.end]).collect();
         self.host.write(&self.memory.rows, 0, bytemuck::cast_slice(&records))
-    }
-
-    /// Runs the list of a shape so many times and waits for it.
-    fn replay(&mut self, shape: &Shape, times: u32) -> Result<()> {
-        let small = |segments: &[Segment]| segments.len() == 1 && segments[0].rows <= 8;
-        if let Some(list) = self.lists.get(shape) {
-            self.host.replay(list, times)?;
-            return self.host.wait();
-        }
-        let memory = &self.memory;
-        let commands = commands(&self.table(), shape)?;
-        // SAFETY: the buffers live as long as `self`, and lists are dropped before; offsets come from the plans the buffers were
-        // sized by, rows and blocks from batches that were checked.
-        let list = unsafe { self.host.record(&commands, &|bind| memory.buffer(bind))? };
-        self.host.replay(&list, times)?;
-        self.host.wait()?;
-        if small(&shape.tokens) && self.lists.len() < KEPT {
-            self.lists.insert(shape.clone(), list);
-        }
-        Ok(())
     }
 
     fn table(&self) -> Table<'_> {

@@ -71,6 +71,8 @@ pub trait Host: Send + Sync + 'static {
     type Buffer: Send + Sync + 'static;
     /// Commands made ready to run again and again.
     type List: Send;
+    /// A point in the order of work.
+    type Mark: Send;
 
     /// The name users give with `--backend`.
     fn name(&self) -> &'static str;
@@ -86,6 +88,18 @@ pub trait Host: Send + Sync + 'static {
 
     /// Reads from a buffer, after all work before.
     fn read(&self, buffer: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
+
+    /// The point after all that was asked for so far.
+    fn mark(&self) -> Result<Self::Mark>;
+
+    /// Reads from a buffer after all work before a mark, and while what was asked for later may run: it does not write there.
+    fn read_after(
+        &self,
+        mark: &Self::Mark,
+        buffer: &Self::Buffer,
+        offset: usize,
+        out: &mut [u8],
+    ) -> Result<()>;
 
     /// Copies within a buffer between ranges that do not overlap.
     fn copy(&self, buffer: &Self::Buffer, from: usize, to: usize, bytes: usize) -> Result<()>;

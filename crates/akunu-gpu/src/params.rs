@@ -105,7 +105,7 @@ params! {
     SelectParams {
         logits: u32, stride: u32, vocabulary: u32, context: u32,
         thresholds: u32, best: u32, blocks: u32, advance: u32,
-        outputs: u32, pad: [u32; 3],
+        outputs: u32, turns: u32, pad: [u32; 2],
     }
 }
 

@@ -479,7 +479,8 @@ impl List<'_> {
             blocks,
             advance: u32::from(shape.advance),
             outputs,
-            pad: [0; 3],
+            turns: self.table.chip.turns(),
+            pad: [0; 2],
         };
         let [arena, rows, picked] = [Bind::Arena, Bind::Rows, Bind::Outputs];
         if shape.choice == Choice::Sampled {

@@ -76,6 +76,10 @@ driver! {
     stream_create = b"cuStreamCreate\0" (stream: *mut Handle, flags: c_uint);
     stream_destroy = b"cuStreamDestroy_v2\0" (stream: Handle);
     stream_wait = b"cuStreamSynchronize\0" (stream: Handle);
+    stream_follow = b"cuStreamWaitEvent\0" (stream: Handle, event: Handle, flags: c_uint);
+    event_create = b"cuEventCreate\0" (event: *mut Handle, flags: c_uint);
+    event_record = b"cuEventRecord\0" (event: Handle, stream: Handle);
+    event_destroy = b"cuEventDestroy_v2\0" (event: Handle);
     capture_begin = b"cuStreamBeginCapture_v2\0" (stream: Handle, mode: c_int);
     capture_end = b"cuStreamEndCapture\0" (stream: Handle, graph: *mut Handle);
     graph_instantiate = b"cuGraphInstantiateWithFlags\0" (executable: *mut Handle, graph: Handle, flags: u64);

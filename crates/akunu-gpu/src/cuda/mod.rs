@@ -41,6 +41,8 @@ struct Device {
     ordinal: i32,
     context: Handle,
     stream: Handle,
+    /// For reading what is done while other work runs.
+    reader: Handle,
     /// All that were loaded.
     modules: Mutex<Vec<Module>>,
 }
@@ -101,6 +103,8 @@ fn limits(kernel: &str) -> Limits {
 
 /// Streams that do not wait for the default one.
 const NON_BLOCKING: u32 = 1;
+/// Events that nobody measures time by.
+const WITHOUT_TIME: u32 = 2;
 /// Captures that leave other threads alone.
 const THREAD_LOCAL: i32 = 1;
 
@@ -108,7 +112,8 @@ impl Cuda {
     /// The first GPU.
     pub fn new() -> Result<Cuda> {
         let driver = Driver::find()?;
-        let (mut ordinal, mut context, mut stream) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        let [mut context, mut stream, mut reader] = [std::ptr::null_mut(); 3];
+        let mut ordinal = 0;
         let (mut units, mut capability, mut memory, mut block_memory) = (0, 0, 0, 0);
         let mut name: [c_char; 128] = [0; 128];
         // SAFETY: all pointers are to locals of the types the driver writes.
@@ -127,8 +132,9 @@ impl Cuda {
             driver.context_retain(&raw mut context, ordinal)?;
             driver.context_set(context)?;
             driver.stream_create(&raw mut stream, NON_BLOCKING)?;
+            driver.stream_create(&raw mut reader, NON_BLOCKING)?;
         }
-        let device = Arc::new(Device { driver, ordinal, context, stream, modules: Mutex::default() });
+        let device = Arc::new(Device { driver, ordinal, context, stream, reader, modules: Mutex::default() });
         let block_memory = (block_memory as u32).saturating_sub(RESERVED).min(WALK_LARGEST);
         let walker = Walker::new(&device, units as u32, block_memory)?;
         let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
@@ -220,6 +226,7 @@ impl Drop for Device {
                 let _ = self.driver.module_unload(module);
             }
             let _ = self.driver.stream_destroy(self.stream);
+            let _ = self.driver.stream_destroy(self.reader);
             let _ = self.driver.context_release(self.ordinal);
         }
     }
@@ -244,6 +251,22 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: the address was allocated with this buffer; work in flight is waited for by whoever started it.
         let _ = self.device.here().and_then(|driver| unsafe { driver.free(self.address) });
+    }
+}
+
+/// An event of the stream.
+pub struct Mark {
+    device: Arc<Device>,
+    event: Handle,
+}
+
+// SAFETY: as for `Device`.
+unsafe impl Send for Mark {}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: the event was made with this mark.
+        let _ = self.device.here().and_then(|driver| unsafe { driver.event_destroy(self.event) });
     }
 }
 
@@ -276,6 +299,7 @@ impl Drop for Graph {
 impl Host for Cuda {
     type Buffer = Buffer;
     type List = List;
+    type Mark = Mark;
 
     fn name(&self) -> &'static str {
         "cuda"
@@ -303,6 +327,30 @@ impl Host for Cuda {
             self.device.here()?.to_host(out.as_mut_ptr().cast(), address, out.len(), self.device.stream)?;
         }
         self.wait()
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        let (driver, mut event) = (self.device.here()?, std::ptr::null_mut());
+        // SAFETY: the driver writes a handle.
+        unsafe { driver.event_create(&raw mut event, WITHOUT_TIME)? };
+        let mark = Mark { device: Arc::clone(&self.device), event };
+        // SAFETY: the event was just made; the stream lives as long as the device.
+        unsafe { driver.event_record(event, self.device.stream)? };
+        Ok(mark)
+    }
+
+    fn read_after(&self, mark: &Mark, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (address, reader) = (buffer.at(offset, out.len())?, self.device.reader);
+        let driver = self.device.here()?;
+        // SAFETY: in bounds on both sides, and the bytes have come when this returns.
+        unsafe {
+            driver.stream_follow(reader, mark.event, 0)?;
+            driver.to_host(out.as_mut_ptr().cast(), address, out.len(), reader)?;
+            driver.stream_wait(reader)
+        }
     }
 
     fn copy(&self, buffer: &Buffer, from: usize, to: usize, bytes: usize) -> Result<()> {

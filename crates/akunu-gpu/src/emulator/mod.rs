@@ -84,6 +84,8 @@ struct Launch {
 impl Host for Emulator {
     type Buffer = Buffer;
     type List = List;
+    /// Work is done when it is asked for.
+    type Mark = ();
 
     fn name(&self) -> &'static str {
         "emulator"
@@ -106,6 +108,14 @@ impl Host for Emulator {
 
     fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         buffer.with(offset, out.len(), |from| out.copy_from_slice(from))
+    }
+
+    fn mark(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_after(&self, (): &(), buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.read(buffer, offset, out)
     }
 
     fn copy(&self, buffer: &Buffer, from: usize, to: usize, bytes: usize) -> Result<()> {

@@ -5,9 +5,9 @@
 mod archive;
 mod cores;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use akunu_program::{Error, Result};
 use objc2::rc::{Retained, autoreleasepool};
@@ -44,9 +44,16 @@ pub struct Metal {
     archive: Option<Archive>,
     /// Kernels made ready so far, by name.
     pipelines: Mutex<HashMap<&'static str, Shared<dyn MTLComputePipelineState>>>,
-    /// Command buffers that were committed and not waited for.
-    running: Mutex<Vec<Shared<dyn MTLCommandBuffer>>>,
+    running: Mutex<Running>,
     facts: Facts,
+}
+
+/// Command buffers that were committed and not waited for, in their order.
+#[derive(Default)]
+struct Running {
+    buffers: VecDeque<Shared<dyn MTLCommandBuffer>>,
+    /// How many were committed before the first of these.
+    before: u64,
 }
 
 impl Metal {
@@ -108,9 +115,42 @@ impl Metal {
                 self.queue.0.commandBuffer().ok_or_else(|| failed("no command buffer could be made"))?;
             encode(&buffer)?;
             buffer.commit();
-            self.running.lock().unwrap_or_else(PoisonError::into_inner).push(Shared(buffer));
+            self.running().buffers.push_back(Shared(buffer));
             Ok(())
         })
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the command buffers before a mark, and says what the first that failed says.
+    fn wait_until(&self, mark: u64) -> Result<()> {
+        let mut problem = Ok(());
+        loop {
+            let running = self.running();
+            let before = running.before;
+            let Some(Shared(buffer)) = running.buffers.front().filter(|_| before < mark) else {
+                return problem;
+            };
+            let buffer = buffer.clone();
+            drop(running);
+            buffer.waitUntilCompleted();
+            let mut running = self.running();
+            // Another thread may have waited for it too.
+            if running.before == before {
+                running.buffers.pop_front();
+                running.before += 1;
+            }
+            drop(running);
+            if buffer.status() == MTLCommandBufferStatus::Error && problem.is_ok() {
+                let text = buffer.error().map_or_else(
+                    || "a command buffer failed without saying why".to_owned(),
+                    |error| error.localizedDescription().to_string(),
+                );
+                problem = Err(failed(&text));
+            }
+        }
     }
 }
 
@@ -150,6 +190,8 @@ struct Launch {
 impl Host for Metal {
     type Buffer = Buffer;
     type List = List;
+    /// How many command buffers were committed.
+    type Mark = u64;
 
     fn name(&self) -> &'static str {
         "metal"
@@ -187,6 +229,19 @@ impl Host for Metal {
         let from = buffer.at(offset, out.len())?;
         self.wait()?;
         // SAFETY: in bounds, and no command runs that could write it.
+        unsafe { from.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<u64> {
+        let running = self.running();
+        Ok(running.before + running.buffers.len() as u64)
+    }
+
+    fn read_after(&self, mark: &u64, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        let from = buffer.at(offset, out.len())?;
+        self.wait_until(*mark)?;
+        // SAFETY: in bounds, and the caller says that no later command writes it.
         unsafe { from.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
         Ok(())
     }
@@ -251,18 +306,6 @@ impl Host for Metal {
     }
 
     fn wait(&self) -> Result<()> {
-        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut problem = Ok(());
-        for Shared(buffer) in running {
-            buffer.waitUntilCompleted();
-            if buffer.status() == MTLCommandBufferStatus::Error && problem.is_ok() {
-                let text = buffer.error().map_or_else(
-                    || "a command buffer failed without saying why".to_owned(),
-                    |error| error.localizedDescription().to_string(),
-                );
-                problem = Err(failed(&text));
-            }
-        }
-        problem
+        self.wait_until(u64::MAX)
     }
 }

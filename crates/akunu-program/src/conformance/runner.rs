@@ -11,7 +11,8 @@ use crate::{
 /// An executable with its sequences' blocks laid out.
 pub struct Runner {
     executable: Box<dyn Executable>,
-    stop: StopFlag,
+    /// Ends runs.
+    pub stop: Arc<StopFlag>,
     /// The phase of all spans that are fed; by default single rows are decoded and longer pieces are prompts.
     pub phase: Option<Phase>,
     /// What the last run produced.
@@ -44,8 +45,7 @@ impl Runner {
         let kv = backend.kv(&program.groups, &vec![slots * per_slot; program.groups.len()], kind)?;
         let limits = Limits { slots, rows: 512, outputs: 512, context };
         let executable = backend.compile(program, weights, Arc::clone(&kv), &limits)?;
-        let mut runner =
-            Runner { executable, stop: StopFlag::default(), phase: None, out: Outputs::default() };
+        let mut runner = Runner { executable, stop: Arc::default(), phase: None, out: Outputs::default() };
         for slot in 0..slots {
             // Blocks in descending order, so that nothing works by accident.
             let blocks: Vec<u32> = (slot * per_slot..(slot + 1) * per_slot).rev().collect();

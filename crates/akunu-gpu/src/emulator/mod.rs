@@ -19,6 +19,16 @@ include!(concat!(env!("OUT_DIR"), "/emulator_kernels.rs"));
 /// Kernels keep their threadgroup memory in statics, so that one threadgroup runs at a time in the whole process.
 static RUNNING: Mutex<()> = Mutex::new(());
 
+/// Whether this processor has what the kernels were compiled for.
+fn check_processor() -> Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    if JOINED && !(is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")) {
+        let problem = "the emulator was built for processors with FMA and F16C, and this one has not both: build it here";
+        return Err(Error::Device(problem.to_owned()));
+    }
+    Ok(())
+}
+
 /// A GPU of one core, on the CPU.
 #[derive(Debug)]
 pub struct Emulator {
@@ -124,6 +134,7 @@ impl Host for Emulator {
     }
 
     unsafe fn record<'b>(&self, commands: &[Command], buffer: &dyn Fn(Bind) -> &'b Buffer) -> Result<List> {
+        check_processor()?;
         let launch = |command: &Command| {
             let kernel = KERNELS.iter().find(|kernel| kernel.0 == command.kernel);
             let &(name, threads, entry) =

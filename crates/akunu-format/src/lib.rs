@@ -101,5 +101,6 @@ pub mod whisper_ggml;
 
 pub use dtype::{DType, SUPER_BLOCK, Support};
 pub use error::{Error, Result};
+pub use mapped::Mapping;
 pub use model_file::ModelFile;
 pub use tensor::{Data, Tensor};

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::Mmap;
 
@@ -15,9 +16,20 @@ pub(crate) struct MappedFile {
     bytes: Bytes,
 }
 
+/// A whole file in memory, which stays there as long as this or the file it is of lives.
+#[derive(Clone, Debug)]
+pub struct Mapping(Arc<Mmap>);
+
+impl Mapping {
+    /// The bytes of the file, from the start of a page on.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 #[derive(Debug)]
 enum Bytes {
-    Mapped(Mmap),
+    Mapped(Mapping),
     Owned(Vec<u8>),
 }
 
@@ -36,7 +48,7 @@ impl MappedFile {
         // documentation. Should it happen all the same, no invariant of ours rests on the bytes staying equal: every
         // access is bounds-checked and text is checked again each time it is read.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(map) })
+        Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(Mapping(Arc::new(map))) })
     }
 
     /// Takes bytes that are in memory already, with a name for errors.
@@ -51,7 +63,7 @@ impl MappedFile {
     /// Gives the memory of some bytes back to the system. They stay readable: the next touch reads the file again.
     pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if let Bytes::Mapped(map) = &self.bytes
+        if let Bytes::Mapped(Mapping(map)) = &self.bytes
             && range.end <= map.len()
             && !range.is_empty()
         {
@@ -65,9 +77,17 @@ impl MappedFile {
         }
     }
 
+    /// The file as it is mapped, if it is.
+    pub(crate) fn mapping(&self) -> Option<&Mapping> {
+        match &self.bytes {
+            Bytes::Mapped(mapping) => Some(mapping),
+            Bytes::Owned(_) => None,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped(mapping) => mapping.bytes(),
             Bytes::Owned(bytes) => bytes,
         }
     }

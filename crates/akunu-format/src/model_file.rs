@@ -8,7 +8,7 @@ use crate::checkpoint::Checkpoint;
 use crate::gguf::{self, Gguf};
 use crate::torch::{self, TorchCheckpoint};
 use crate::whisper_ggml::{self, WhisperGgml};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Mapping, Result, Tensor};
 
 /// What the error for anything else recommends.
 const EXPECTED: &str = "expected a GGUF file, a directory with config.json and *.safetensors, a .safetensors file, \
@@ -111,6 +111,17 @@ impl ModelFile {
             Self::Checkpoint(checkpoint) => checkpoint.get_tensor(name),
             Self::WhisperGgml(whisper) => whisper.get_tensor(name),
             Self::Torch(checkpoint) => checkpoint.get_tensor(name),
+        }
+    }
+
+    /// The file that holds the blocks of the tensor called `name`, as it is mapped: for those who use the tensor where it lies,
+    /// which the bytes of [`Tensor`] say, for longer than this value lives. None where it is not mapped.
+    pub fn mapping(&self, name: &str) -> Option<&Mapping> {
+        match self {
+            Self::Gguf(gguf) => gguf.mapping(name),
+            Self::Checkpoint(checkpoint) => checkpoint.mapping(name),
+            Self::WhisperGgml(whisper) => whisper.mapping(name),
+            Self::Torch(checkpoint) => checkpoint.mapping(name),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::mapped::MappedFile;
+use crate::mapped::{MappedFile, Mapping};
 use crate::{DType, Data, Error, Result, Tensor, mlx};
 
 /// Bytes in one of a model's files. Checked against the file's size before it enters a table.
@@ -91,20 +91,28 @@ impl TensorTable {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Tensor<'_>> {
+        self.entry(name).map(|entry| self.view(entry))
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
         let position =
             self.by_name.binary_search_by(|&i| self.entries[i as usize].name.as_ref().cmp(name)).ok()?;
-        Some(self.view(&self.entries[self.by_name[position] as usize]))
+        Some(&self.entries[self.by_name[position] as usize])
+    }
+
+    /// The mapped file that a tensor's blocks lie in.
+    pub(crate) fn mapping(&self, name: &str) -> Option<&Mapping> {
+        match &self.entry(name)?.stored {
+            Stored::Blocks { bytes, .. } => self.files[bytes.file].mapping(),
+            Stored::Opaque { .. } | Stored::Affine(_) => None,
+        }
     }
 
     /// Gives the memory of a tensor back to the system.
     pub(crate) fn release(&self, name: &str) {
-        let Ok(position) =
-            self.by_name.binary_search_by(|&i| self.entries[i as usize].name.as_ref().cmp(name))
-        else {
-            return;
-        };
+        let Some(entry) = self.entry(name) else { return };
         let release = |span: &Span| self.files[span.file].release(span.range.clone());
-        match &self.entries[self.by_name[position] as usize].stored {
+        match &entry.stored {
             Stored::Blocks { bytes, .. } | Stored::Opaque { bytes, .. } => release(bytes),
             Stored::Affine(affine) => {
                 [&affine.codes, &affine.scales, &affine.biases].into_iter().for_each(release);

@@ -58,6 +58,14 @@ inline float activate(float x, uint kind) {
 #define PARAMS(T) constant T&
 #endif
 
+// Where norms' weights and biases lie: in a buffer of their own, because matrices may lie in the model's file. NVIDIA GPUs have both in
+// one, and no register for a second address.
+#ifdef SHIM_NVIDIA
+#define VECTORS_OF(w, vectors) w
+#else
+#define VECTORS_OF(w, vectors) vectors
+#endif
+
 // The nearest integer to a number of up to 22 bits, ties to even: through the mantissa of 1.5 x 2^23.
 inline int nearest(float x) {
     return as_type<int>(x + 12582912.0f) - 0x4B400000;

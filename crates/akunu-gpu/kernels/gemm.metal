@@ -13,7 +13,7 @@ struct GemmParams {
     uint rows;     // rows of W
     uint out;      // in the arena
     uint stride;
-    uint bias;     // in the weights, or NONE
+    uint bias;     // in the vectors, or NONE
     uint residual; // in the arena, strided as the output, or NONE
     float scale;   // logits: scale, then the soft cap (none when 0)
     float cap;
@@ -40,8 +40,8 @@ inline void load_columns(device const float* row, uint k, uint cols, thread floa
 
 // `tiles` holds both tiles, and then the products.
 template <typename Form>
-inline void gemm(device const uint4* w, device float* arena, const GemmParams p, threadgroup float* tiles, uint3 group,
-                 uint thread_index, uint sg) {
+inline void gemm(device const uint4* w, device const uint4* vectors, device float* arena, const GemmParams p,
+                 threadgroup float* tiles, uint3 group, uint thread_index, uint sg) {
     threadgroup float* tile_w = tiles;
     threadgroup float* tile_x = tiles + TILE_W * PITCH;
     const uint first_w = group.x * TILE_W, first_x = group.y * TILE_X;
@@ -99,7 +99,7 @@ inline void gemm(device const uint4* w, device float* arena, const GemmParams p,
         const uint x_row = first_x + i / TILE_W, w_row = first_w + i % TILE_W;
         if (x_row >= p.batch || w_row >= p.rows) continue;
         float y = tiles[i / TILE_W * PITCH_OUT + i % TILE_W];
-        if (p.bias != NONE) y += plane<float>(w, p.bias)[w_row];
+        if (p.bias != NONE) y += plane<float>(vectors, p.bias)[w_row];
         y = soft_cap(p.scale * y, p.cap);
         if (p.residual != NONE) y += arena[p.residual + x_row * p.stride + w_row];
         arena[p.out + x_row * p.stride + w_row] = y;
@@ -108,10 +108,11 @@ inline void gemm(device const uint4* w, device float* arena, const GemmParams p,
 
 #define GEMM_KERNEL(name, Form) \
     [[max_total_threads_per_threadgroup(128)]] kernel void gemm_##name( \
-        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemmParams& p [[buffer(2)]], \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], device const uint4* vectors [[buffer(2)]], \
+        constant GemmParams& p [[buffer(3)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint sg [[simdgroup_index_in_threadgroup]]) { \
         threadgroup float4 tiles[(TILE_W + TILE_X) * PITCH / 4]; \
-        gemm<Form>(w, arena, p, (threadgroup float*)tiles, group, thread_index, sg); \
+        gemm<Form>(w, VECTORS_OF(w, vectors), arena, p, (threadgroup float*)tiles, group, thread_index, sg); \
     }
 ALL_FORMS(GEMM_KERNEL)

@@ -9,7 +9,7 @@ struct GemvPart {
     uint rows;     // rows of W
     uint out;      // in the arena
     uint stride;   // floats from one row of the output to the next
-    uint bias;     // in the weights, or NONE
+    uint bias;     // in the vectors, or NONE
     uint residual; // in the arena, strided as the output, or NONE
     uint experts;  // in the arena: one Matrix for each expert
     uint pad[2];
@@ -20,7 +20,7 @@ struct GemvParams {
     uint x_stride;
     uint batch;      // rows of x, or chosen experts of all rows
     uint cols;
-    uint norm;       // the weight of an RMS norm of x, in the weights, or NONE
+    uint norm;       // the weight of an RMS norm of x, in the vectors, or NONE
     float eps;
     float offset;    // added to the norm's weight
     uint parts;      // outputs
@@ -48,8 +48,8 @@ inline void load_eight(device const float* x, uint eight, thread float* v) {
 
 // The sums of a lane: two rows of W, from their first groups of eight, by up to M rows of x.
 template <typename Form, int M, bool NORM>
-inline void gemv_sums(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, const Matrix a, const Matrix b,
-                      uint start_a, uint start_b, uint x_row, uint batch, uint lane, thread float* sum_a,
+inline void gemv_sums(device const uint4* w, device const uint4* vectors, device const float* arena, PARAMS(GemvParams) p,
+                      const Matrix a, const Matrix b, uint start_a, uint start_b, uint x_row, uint batch, uint lane, thread float* sum_a,
                       thread float* sum_b, thread float* squares) {
     // Several groups of eight at a time, so that their loads are under way together. A group beyond the last is the last again,
     // taken zero times.
@@ -61,7 +61,7 @@ inline void gemv_sums(device const uint4* w, device const float* arena, PARAMS(G
             const uint eight = min(base + 32 * step, a.eights - 1);
             float qa[8], qb[8], g[8];
             const float2 scale_a = Form::load(w, a, start_a + eight, qa), scale_b = Form::load(w, b, start_b + eight, qb);
-            if (NORM) load_eight(plane<float>(w, p.norm), eight, g);
+            if (NORM) load_eight(plane<float>(vectors, p.norm), eight, g);
             // Up to four rows at a time: more would take too many registers.
             constexpr int together = M < 4 ? M : 4;
 #pragma unroll
@@ -132,7 +132,8 @@ template <typename P> inline GemvPart part_of(PARAMS(P) p, uint i) {
 }
 
 template <typename Form, int M>
-inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) p, uint3 group, uint lane, uint sg) {
+inline void gemv(device const uint4* w, device const uint4* vectors, device float* arena, PARAMS(GemvParams) p, uint3 group,
+                 uint lane, uint sg) {
     // Which two rows of which parts.
     uint pair = group.x * 4 + sg, which = 0;
     if (!p.gate) {
@@ -164,8 +165,8 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
     for (int m = 0; m < M; ++m) sum_a[m] = sum_b[m] = squares[m] = 0.0f;
     // Two loops instead of a branch in one.
     if (p.norm != NONE)
-        gemv_sums<Form, M, true>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
-    else gemv_sums<Form, M, false>(w, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
+        gemv_sums<Form, M, true>(w, vectors, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
+    else gemv_sums<Form, M, false>(w, vectors, arena, p, a, b, start_a, start_b, x_row, batch, lane, sum_a, sum_b, squares);
 
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -176,8 +177,8 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
             y_a *= factor, y_b *= factor;
         }
         if (lane != 0) continue;
-        if (first.bias != NONE) y_a += plane<float>(w, first.bias)[row_a];
-        if (second.bias != NONE) y_b += plane<float>(w, second.bias)[row_b];
+        if (first.bias != NONE) y_a += plane<float>(vectors, first.bias)[row_a];
+        if (second.bias != NONE) y_b += plane<float>(vectors, second.bias)[row_b];
         const uint y_row = (first_row + m) * first.stride;
         device float* y = arena + first.out + y_row;
         if (p.gate) {
@@ -193,10 +194,11 @@ inline void gemv(device const uint4* w, device float* arena, PARAMS(GemvParams) 
 
 #define GEMV_KERNEL(name, Form, M) \
     [[max_total_threads_per_threadgroup(128)]] kernel void gemv_##name##_##M( \
-        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], device const uint4* vectors [[buffer(2)]], \
+        constant GemvParams& p [[buffer(3)]], \
         uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]], \
         uint sg [[simdgroup_index_in_threadgroup]]) { \
-        gemv<Form, M>(w, arena, p, group, lane, sg); \
+        gemv<Form, M>(w, VECTORS_OF(w, vectors), arena, p, group, lane, sg); \
     }
 #define GEMV_KERNELS(name, Form) GEMV_KERNEL(name, Form, 1) GEMV_KERNEL(name, Form, 8)
 ALL_FORMS(GEMV_KERNELS)

@@ -26,7 +26,7 @@ template <typename Input> inline uint several_pitch(uint units) {
 
 // Brings a tile of the rows of x, times the norm's weight, to threadgroup memory, and sums of squares where asked for.
 template <typename Input>
-inline void several_stage(device const uint4* w, device const float* x, PARAMS(GemvParams) p, uint batch, uint first, uint units,
+inline void several_stage(device const uint4* vectors, device const float* x, PARAMS(GemvParams) p, uint batch, uint first, uint units,
                           uint tile_units, threadgroup uint4* room, threadgroup float* squares, bool adds_squares, uint thread_index) {
     constexpr uint ahead = 2, threads = 32 * WIDE_GROUPS;
     const uint eights = units * Input::EIGHTS, turns = (eights + threads - 1) / threads, count = batch * turns;
@@ -54,7 +54,7 @@ inline void several_stage(device const uint4* w, device const float* x, PARAMS(G
                 if (++turn == turns) turn = 0, ++row;
             }
             if (p.norm != NONE) {
-                const float part = wide_normed(w, p, first + min(eight, eights - 1), v);
+                const float part = wide_normed(vectors, p, first + min(eight, eights - 1), v);
                 square += is_there ? part : 0.0f;
             }
             threadgroup uint4* to = room + stored_row * pitch;
@@ -129,8 +129,8 @@ template <typename Input, int M> struct SeveralRows<Input, M, M> {
 };
 
 template <typename Form, typename Input, int M>
-inline void gemv_several(device const uint4* w, device float* arena, PARAMS(GemvParams) p, threadgroup uint4* room,
-                         threadgroup float* squares, uint3 group, uint thread_index, uint lane, uint sg) {
+inline void gemv_several(device const uint4* w, device const uint4* vectors, device float* arena, PARAMS(GemvParams) p,
+                         threadgroup uint4* room, threadgroup float* squares, uint3 group, uint thread_index, uint lane, uint sg) {
     enum { ROWS = SEVERAL_ROWS, SEGMENT = WIDE_SEGMENT / (32 * Input::UNIT), SUMS = M * ROWS };
     const uint row_units = p.cols / Input::UNIT, stride = p.groups * WIDE_GROUPS, first_block = sg * p.groups + group.x;
     // Blocks of this SIMD group, and of the first one, which has most.
@@ -165,8 +165,8 @@ inline void gemv_several(device const uint4* w, device float* arena, PARAMS(Gemv
             }
             // What is overwritten is no longer read.
             if (tile > 0 || begun > 0) whole_barrier();
-            several_stage<Input>(w, x, p, batch, tile * Input::EIGHTS, units, tile_units, room, squares, adds_squares, thread_index);
-            if (count > 0 && is_last) output.begin(w, arena, p, block, first_row + min(row, batch - 1), lane, speaks);
+            several_stage<Input>(vectors, x, p, batch, tile * Input::EIGHTS, units, tile_units, room, squares, adds_squares, thread_index);
+            if (count > 0 && is_last) output.begin(vectors, arena, p, block, first_row + min(row, batch - 1), lane, speaks);
             whole_barrier();
             if (p.norm != NONE && is_last) {
                 float total = 0.0f;
@@ -197,7 +197,7 @@ inline void gemv_several(device const uint4* w, device float* arena, PARAMS(Gemv
                 step = 0, block += stride;
                 if (!is_last) continue;
                 output.finish(arena, p, factor * y);
-                if (i + 1 < count) output.begin(w, arena, p, block, first_row + min(row, batch - 1), lane, speaks);
+                if (i + 1 < count) output.begin(vectors, arena, p, block, first_row + min(row, batch - 1), lane, speaks);
                 y = 0.0f;
             }
         }
@@ -206,12 +206,13 @@ inline void gemv_several(device const uint4* w, device float* arena, PARAMS(Gemv
 
 #define SEVERAL(M, name, Form, Input) \
     [[max_total_threads_per_threadgroup(512)]] kernel void several_##name( \
-        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], device const uint4* vectors [[buffer(2)]], \
+        constant GemvParams& p [[buffer(3)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
         threadgroup float squares[M * WIDE_GROUPS]; \
         threadgroup uint4 room[SEVERAL_ROOM]; \
-        gemv_several<Form, Input<Form>, M>(w, arena, p, room, squares, group, thread_index, lane, sg); \
+        gemv_several<Form, Input<Form>, M>(w, VECTORS_OF(w, vectors), arena, p, room, squares, group, thread_index, lane, sg); \
     }
 #define SEVERAL_NUMBERS(name, Form) SEVERAL(8, name, Form, FloatInput)
 #define SEVERAL_INTEGERS(name, Form) SEVERAL(8, name, Form, IntegerInput)

@@ -198,9 +198,9 @@ template <typename Form> struct IntegerInput {
 };
 
 // Eight numbers of x as a norm has them before its factor; gives the sum of their squares.
-inline float wide_normed(device const uint4* w, PARAMS(GemvParams) p, uint eight, thread float* v) {
+inline float wide_normed(device const uint4* vectors, PARAMS(GemvParams) p, uint eight, thread float* v) {
     float g[8], square = 0.0f;
-    load_eight(plane<float>(w, p.norm), eight, g);
+    load_eight(plane<float>(vectors, p.norm), eight, g);
 #pragma unroll
     for (uint i = 0; i < 8; ++i) {
         square = fma(v[i], v[i], square);
@@ -211,7 +211,7 @@ inline float wide_normed(device const uint4* w, PARAMS(GemvParams) p, uint eight
 
 // Brings a tile of a row of x, times the norm's weight, to threadgroup memory; gives the sum of a thread's squares.
 template <typename Input>
-inline float wide_stage(device const uint4* w, device const float* x, PARAMS(GemvParams) p, uint first, uint eights,
+inline float wide_stage(device const uint4* vectors, device const float* x, PARAMS(GemvParams) p, uint first, uint eights,
                         threadgroup uint4* staged, threadgroup float* factors, uint thread_index) {
     float square = 0.0f, next[8];
     load_eight(x, first + min(thread_index, eights - 1), next);
@@ -223,7 +223,7 @@ inline float wide_stage(device const uint4* w, device const float* x, PARAMS(Gem
         for (uint i = 0; i < 8; ++i) v[i] = next[i];
         if (base + 32 * WIDE_GROUPS < eights) load_eight(x, first + min(eight + 32 * WIDE_GROUPS, eights - 1), next);
         if (p.norm != NONE) {
-            const float part = wide_normed(w, p, first + min(eight, eights - 1), v);
+            const float part = wide_normed(vectors, p, first + min(eight, eights - 1), v);
             square += is_there ? part : 0.0f;
         }
         Input::store(v, eight, is_there, staged, factors, WIDE_STAGED / Input::UNIT);
@@ -310,7 +310,7 @@ template <int ROWS> struct WideOutput {
     float bias, residual;
 
     // For row `y_row` of the output; of lanes that share a sum, one speaks.
-    inline void begin(device const uint4* w, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane,
+    inline void begin(device const uint4* vectors, device const float* arena, PARAMS(GemvParams) p, uint block, uint y_row, uint lane,
                       bool speaks) {
         uint at = block;
         const uint which = wide_part<ROWS>(p, &at), r = lane / LANES;
@@ -320,7 +320,7 @@ template <int ROWS> struct WideOutput {
         const bool is_there = row < part.rows;
         writes = is_there && speaks && (!p.gate || r < HALF);
         place = part.out + y_row * part.stride + row;
-        bias = is_there && from != NONE ? plane<float>(w, from)[row] : 0.0f;
+        bias = is_there && from != NONE ? plane<float>(vectors, from)[row] : 0.0f;
         residual = writes && part.residual != NONE ? arena[part.residual + y_row * part.stride + row] : 0.0f;
     }
 
@@ -332,8 +332,8 @@ template <int ROWS> struct WideOutput {
 };
 
 template <typename Form, typename Input, int ROWS>
-inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvParams) p, threadgroup uint4* staged,
-                      threadgroup float* factors, threadgroup float* sums, threadgroup float* squares, uint3 group,
+inline void gemv_wide(device const uint4* w, device const uint4* vectors, device float* arena, PARAMS(GemvParams) p,
+                      threadgroup uint4* staged, threadgroup float* factors, threadgroup float* sums, threadgroup float* squares, uint3 group,
                       uint thread_index, uint lane, uint sg) {
     // With few rows a lane has as many loads under way as with four, but for what lies in another segment.
     enum { SEGMENT = WIDE_SEGMENT / (32 * Input::UNIT), TURNS = 4 / ROWS < SEGMENT ? 4 / ROWS : SEGMENT, LANES = 32 / ROWS };
@@ -367,13 +367,13 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                 // What is overwritten is no longer read.
                 if (tile > 0 || begun > 0) whole_barrier();
                 const float part =
-                    wide_stage<Input>(w, x, p, tile * Input::EIGHTS, units * Input::EIGHTS, staged, factors, thread_index);
+                    wide_stage<Input>(vectors, x, p, tile * Input::EIGHTS, units * Input::EIGHTS, staged, factors, thread_index);
                 if (p.norm != NONE && begun == 0) {
                     square += part;
                     const float of_group = simd_sum(square);
                     if (lane == 0) squares[sg] = of_group;
                 }
-                if (count > 0 && is_last) output.begin(w, arena, p, block, group.y, lane, lane % LANES == 0);
+                if (count > 0 && is_last) output.begin(vectors, arena, p, block, group.y, lane, lane % LANES == 0);
                 whole_barrier();
                 if (p.norm != NONE && is_last) {
                     float total = 0.0f;
@@ -417,7 +417,7 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
                     step = 0, block += stride;
                     if (is_last) {
                         output.finish(arena, p, factor * y);
-                        if (i + d + 1 < count) output.begin(w, arena, p, block, group.y, lane, lane % LANES == 0);
+                        if (i + d + 1 < count) output.begin(vectors, arena, p, block, group.y, lane, lane % LANES == 0);
                     } else if (lane % LANES == 0) sums[place] = y;
                     place += WIDE_GROUPS * ROWS;
                     y = tile > 0 && i + d + 1 < count ? sums[place] : 0.0f;
@@ -429,14 +429,16 @@ inline void gemv_wide(device const uint4* w, device float* arena, PARAMS(GemvPar
 
 #define WIDE(ROWS, name, Form, Input) \
     [[max_total_threads_per_threadgroup(512)]] kernel void wide##ROWS##_##name( \
-        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], constant GemvParams& p [[buffer(2)]], \
+        device const uint4* w [[buffer(0)]], device float* arena [[buffer(1)]], device const uint4* vectors [[buffer(2)]], \
+        constant GemvParams& p [[buffer(3)]], \
         uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) { \
         threadgroup uint4 staged[Input<Form>::VECTORS * (WIDE_STAGED / Input<Form>::UNIT + 1)]; \
         threadgroup float factors[Input<Form>::FACTORS * (WIDE_STAGED / Input<Form>::UNIT) + 1]; \
         threadgroup float sums[WIDE_ROUNDS * WIDE_GROUPS * ROWS]; \
         threadgroup float squares[WIDE_GROUPS]; \
-        gemv_wide<Form, Input<Form>, ROWS>(w, arena, p, staged, factors, sums, squares, group, thread_index, lane, sg); \
+        gemv_wide<Form, Input<Form>, ROWS>(w, VECTORS_OF(w, vectors), arena, p, staged, factors, sums, squares, group, thread_index, \
+                                           lane, sg); \
     }
 #define WIDE_NUMBERS(name, Form) \
     WIDE(1, name, Form, FloatInput) WIDE(2, name, Form, FloatInput) WIDE(4, name, Form, FloatInput)

@@ -164,6 +164,7 @@ impl<H: Host> Memory<H> {
     fn buffer(&self, bind: Bind) -> &H::Buffer {
         match bind {
             Bind::Weights => &self.weights.buffer,
+            Bind::File => self.weights.file.as_ref().unwrap_or(&self.weights.buffer),
             Bind::Arena => &self.arena,
             Bind::Rows => &self.rows,
             Bind::Outputs => &self.outputs,

@@ -107,6 +107,17 @@ impl Form {
         }
     }
 
+    /// The bytes of a tensor, where they are the only plane it is cut into.
+    pub(crate) fn plane_of<'t>(self, tensor: &Tensor<'t>) -> Option<&'t [u8]> {
+        match (self, tensor.data) {
+            (Form::F16 | Form::BF16, Data::Blocks { bytes, .. })
+            | (Form::F32, Data::Blocks { dtype: DType::F32, bytes }) => {
+                tensor.row_len().is_multiple_of(8).then_some(bytes)
+            }
+            _ => None,
+        }
+    }
+
     /// Cuts a tensor of this form into planes.
     pub(crate) fn planes(self, tensor: &Tensor<'_>) -> Result<Planes> {
         match (self, tensor.data) {

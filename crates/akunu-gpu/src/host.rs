@@ -1,12 +1,15 @@
 //! What a device must be able to do: hold buffers, and run lists of kernels over them.
 
+use akunu_format::Mapping;
 use akunu_program::Result;
 
 /// The buffers a command can name. What they are is decided when a list is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bind {
-    /// All weights, in planes.
+    /// Weights in planes, and all norms and biases.
     Weights,
+    /// The file of the model, where its matrices are used where they lie.
+    File,
     /// All values of the program.
     Arena,
     /// The rows of the batch: `[slot, position, token, end of the span]`.
@@ -82,6 +85,11 @@ pub trait Host: Send + Sync + 'static {
 
     /// Reserves memory, zeroed.
     fn allocate(&self, bytes: usize) -> Result<Self::Buffer>;
+
+    /// A file as memory that the device reads and never writes, without a copy; the buffer keeps it mapped. None where that cannot be.
+    fn adopt(&self, _file: &Mapping) -> Result<Option<Self::Buffer>> {
+        Ok(None)
+    }
 
     /// Writes to a buffer; `bytes` may be reused when this returns.
     fn write(&self, buffer: &Self::Buffer, offset: usize, bytes: &[u8]) -> Result<()>;

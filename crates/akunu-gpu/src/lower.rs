@@ -444,7 +444,7 @@ fn product(
     layout: &Layout,
     at: &mut usize,
 ) -> Result<(Vec<Part>, Then)> {
-    let same_form =
+    let are_alike =
         |a: &Part, b: &Part| Ok::<_, Error>(layout.matrix(a.weight)?.0 == layout.matrix(b.weight)?.0);
     match (parts, next) {
         ([a, b], Some(&Op::Gate { gate, up, activation, out }))
@@ -452,7 +452,7 @@ fn product(
                 && once(gate)
                 && once(up)
                 && a.weight.rows == b.weight.rows
-                && same_form(a, b)? =>
+                && are_alike(a, b)? =>
         {
             *at += 1;
             Ok((parts.to_vec(), Then::Gate(activation, out)))
@@ -487,8 +487,8 @@ fn check_experts(experts: &[Expert], layout: &Layout) -> Result<()> {
     }
     let (up, down) = (layout.matrix(first.gate)?.0, layout.matrix(first.down)?.0);
     for e in experts {
-        let form = |slice| layout.matrix(slice).map(|(form, _)| form);
-        if (form(e.gate)?, form(e.up)?, form(e.down)?) != (up, up, down) {
+        let kind = |slice| layout.matrix(slice).map(|(kind, _)| kind);
+        if (kind(e.gate)?, kind(e.up)?, kind(e.down)?) != (up, up, down) {
             return refuse("a mixture of experts stored in different dtypes");
         }
     }

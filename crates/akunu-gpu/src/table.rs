@@ -231,7 +231,7 @@ impl List<'_> {
             Node::Store { k, v, cache } => self.store(k, v, cache, segment),
             Node::Weights { ref heads, positions, out } => self.weights(heads, positions, out, segment),
             Node::Embed { table, by, scale, out } => {
-                let (form, matrix) = self.table.layout.matrix(table)?;
+                let (kind, matrix) = self.table.layout.matrix(table)?;
                 let out = self.place(out, segment);
                 let (by, before) = match by {
                     Index::Token => (0, 0),
@@ -252,8 +252,8 @@ impl List<'_> {
                 };
                 let groups = [matrix.eights.div_ceil(128), rows, 1];
                 self.push(
-                    form.kernel(Family::Embed),
-                    &[Bind::Weights, Bind::Arena, Bind::Rows],
+                    kind.form.kernel(Family::Embed),
+                    &[kind.bind, Bind::Arena, Bind::Rows],
                     params,
                     groups,
                 );

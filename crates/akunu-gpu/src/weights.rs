@@ -2,21 +2,31 @@
 
 use std::sync::Arc;
 
-use akunu_format::{Data, Tensor};
+use akunu_format::{Data, Mapping, Tensor};
 use akunu_program::program::{Slice, WeightUse};
 use akunu_program::{Error, Result, TensorSource, Weights};
 
 use crate::form::{Form, Planes};
-use crate::host::Host;
+use crate::host::{Bind, Host};
 use crate::params::{Matrix, NONE};
 
 /// Planes begin at multiples of so many bytes; their offsets are counted in them.
 const UNIT: usize = 16;
 
+/// A file is used where it lies when so many of its bytes are, in sixteenths: the device keeps all of it in memory.
+const USED_IN_PLACE: usize = 12;
+
+/// How a matrix is stored, and in which buffer: kernels take matrices together that are stored alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) form: Form,
+    pub(crate) bind: Bind,
+}
+
 /// Where one weight lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    pub(crate) form: Form,
+    pub(crate) kind: Kind,
     pub(crate) matrix: Matrix,
     pub(crate) rows: usize,
     /// F32, for norms and biases; [`NONE`] when it is not used as a vector.
@@ -30,10 +40,12 @@ pub(crate) struct Layout {
     pub(crate) units: usize,
 }
 
-/// All weights in one buffer.
+/// The weights of a model: in a buffer of planes, and in the model's file.
 pub(crate) struct GpuWeights<H: Host> {
     pub(crate) layout: Layout,
     pub(crate) buffer: H::Buffer,
+    /// Where [`Bind::File`] is used.
+    pub(crate) file: Option<H::Buffer>,
 }
 
 impl<H: Host> Weights for GpuWeights<H> {}
@@ -45,15 +57,22 @@ impl<H: Host> GpuWeights<H> {
         source: &dyn TensorSource,
         uses: &[WeightUse],
     ) -> Result<Arc<GpuWeights<H>>> {
+        let adopted = match usable_file(source, uses)? {
+            Some(file) => host.adopt(file)?.map(|buffer| (file, buffer)),
+            None => None,
+        };
         let mut layout = Layout::default();
         for used in uses {
-            layout.place(used, &checked(source, used)?)?;
+            let tensor = checked(source, used)?;
+            let in_place = adopted.as_ref().and_then(|(file, _)| place_in(file, &tensor));
+            layout.place(used, &tensor, in_place)?;
         }
         let buffer = host.allocate(layout.units * UNIT)?;
         for (used, placed) in uses.iter().zip(&layout.placed) {
             let tensor = checked(source, used)?;
-            if placed.matrix.low != NONE {
-                let Planes { low, high, scale, super_scale } = placed.form.planes(&tensor)?;
+            let is_copied = placed.matrix.low != NONE && placed.kind.bind == Bind::Weights;
+            if is_copied {
+                let Planes { low, high, scale, super_scale } = placed.kind.form.planes(&tensor)?;
                 let m = &placed.matrix;
                 for (at, plane) in
                     [(m.low, low), (m.high, high), (m.scale, scale), (m.super_scale, super_scale)]
@@ -68,10 +87,38 @@ impl<H: Host> GpuWeights<H> {
                 }
                 host.write(&buffer, placed.vector as usize * UNIT, bytemuck::cast_slice(&values))?;
             }
-            source.release(&used.name);
+            if placed.kind.bind == Bind::Weights {
+                source.release(&used.name);
+            }
         }
-        Ok(Arc::new(GpuWeights { layout, buffer }))
+        Ok(Arc::new(GpuWeights { layout, buffer, file: adopted.map(|(_, buffer)| buffer) }))
     }
+}
+
+/// The file that weights can be used in where they lie: it is mapped, holds all matrices that are numbers, each where kernels can read
+/// it, and little else.
+fn usable_file<'a>(source: &'a dyn TensorSource, uses: &[WeightUse]) -> Result<Option<&'a Mapping>> {
+    let (mut file, mut in_place) = (None::<&Mapping>, 0);
+    for used in uses.iter().filter(|used| used.role.multiply || used.role.lookup) {
+        let tensor = checked(source, used)?;
+        let Some(bytes) = Form::of(&tensor).plane_of(&tensor) else { continue };
+        let Some(mapping) = source.mapping(&used.name) else { return Ok(None) };
+        let is_same = file.is_none_or(|file| std::ptr::eq(file.bytes(), mapping.bytes()));
+        if !is_same || place_in(mapping, &tensor).is_none() {
+            return Ok(None);
+        }
+        file = Some(mapping);
+        in_place += bytes.len();
+    }
+    Ok(file.filter(|file| 16 * in_place >= USED_IN_PLACE * file.bytes().len()))
+}
+
+/// Where in a file a tensor lies as a plane, in units.
+fn place_in(file: &Mapping, tensor: &Tensor<'_>) -> Option<u32> {
+    let bytes = Form::of(tensor).plane_of(tensor)?;
+    let at = bytes.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
+    let is_inside = at.checked_add(bytes.len()).is_some_and(|end| end <= file.bytes().len());
+    if is_inside && at.is_multiple_of(UNIT) { u32::try_from(at / UNIT).ok() } else { None }
 }
 
 fn checked<'a>(source: &'a dyn TensorSource, used: &WeightUse) -> Result<Tensor<'a>> {
@@ -84,16 +131,24 @@ fn checked<'a>(source: &'a dyn TensorSource, used: &WeightUse) -> Result<Tensor<
 }
 
 impl Layout {
-    /// Finds room for a weight.
-    pub(crate) fn place(&mut self, used: &WeightUse, tensor: &Tensor<'_>) -> Result<()> {
+    /// Finds room for a weight; for its matrix only where that is not used where it lies in the file, from so many units on.
+    pub(crate) fn place(
+        &mut self,
+        used: &WeightUse,
+        tensor: &Tensor<'_>,
+        in_place: Option<u32>,
+    ) -> Result<()> {
         let form = Form::of(tensor);
+        let is_matrix = used.role.multiply || used.role.lookup;
+        let in_place = in_place.filter(|_| is_matrix);
+        let bind = if in_place.is_some() { Bind::File } else { Bind::Weights };
         let (mut matrix, mut vector) = (Matrix { low: NONE, ..Matrix::default() }, NONE);
         let eights = used.cols.div_ceil(8);
-        if used.role.multiply || used.role.lookup {
+        if is_matrix {
             let count = used.rows * eights;
-            let bytes = plane_bytes(form, tensor, count);
+            let bytes = if in_place.is_some() { [0; 4] } else { plane_bytes(form, tensor, count) };
             matrix = Matrix {
-                low: self.take(bytes[0])?,
+                low: in_place.map_or_else(|| self.take(bytes[0]), Ok)?,
                 high: self.take(bytes[1])?,
                 scale: self.take(bytes[2])?,
                 super_scale: self.take(bytes[3])?,
@@ -109,7 +164,7 @@ impl Layout {
         if used.role.vector {
             vector = self.take(used.rows * used.cols * size_of::<f32>())?;
         }
-        self.placed.push(Placed { form, matrix, rows: used.rows, vector });
+        self.placed.push(Placed { kind: Kind { form, bind }, matrix, rows: used.rows, vector });
         Ok(())
     }
 
@@ -120,12 +175,12 @@ impl Layout {
     }
 
     /// The matrix a slice is of, and how it is stored.
-    pub(crate) fn matrix(&self, slice: Slice) -> Result<(Form, Matrix)> {
+    pub(crate) fn matrix(&self, slice: Slice) -> Result<(Kind, Matrix)> {
         let placed = self.placed.get(slice.weight.0 as usize);
         let placed = placed.filter(|p| p.matrix.low != NONE && slice.first + slice.rows <= p.rows);
         let placed = placed
             .ok_or_else(|| Error::Batch(format!("weight {} is not loaded as a matrix", slice.weight.0)))?;
-        Ok((placed.form, Matrix { first: slice.first as u32, ..placed.matrix }))
+        Ok((placed.kind, Matrix { first: slice.first as u32, ..placed.matrix }))
     }
 
     /// Where a norm's weight or a bias lies.
@@ -171,5 +226,57 @@ fn high_bits(bits: u32) -> u32 {
         3 | 5 => 1,
         6 => 2,
         _ => 0,
+    }
+}
+
+#[cfg(all(test, feature = "emulator"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use akunu_format::ModelFile;
+    use akunu_program::arch::Architecture;
+    use akunu_program::build;
+
+    use super::*;
+    use crate::{Emulator, Schedule};
+
+    fn loaded(folder: &str) -> (ModelFile, Vec<WeightUse>, Arc<GpuWeights<Emulator>>) {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures");
+        let file = ModelFile::open(format!("{fixtures}/{folder}")).unwrap();
+        let (arch, names) = Architecture::of(&file).unwrap();
+        let uses = build(&arch, &names, &file, 64).unwrap().weights;
+        let weights = GpuWeights::load(&Emulator::new(Schedule::InTurn), &file, &uses).unwrap();
+        (file, uses, weights)
+    }
+
+    #[test]
+    fn matrices_of_halves_are_used_where_they_lie_in_the_file() {
+        let (file, uses, weights) = loaded("tiny/llama-f16/model.gguf");
+        let host = Emulator::new(Schedule::InTurn);
+        let mut in_place = 0;
+        for (used, placed) in uses.iter().zip(&weights.layout.placed) {
+            let tensor = file.get_tensor(&used.name).unwrap();
+            // Rows of 52 are padded, so they are copied; norms are vectors.
+            let is_whole = placed.matrix.low != NONE && used.cols.is_multiple_of(8);
+            assert_eq!(placed.kind.bind == Bind::File, is_whole, "{}", used.name);
+            if let (true, Data::Blocks { bytes, .. }) = (is_whole, tensor.data) {
+                let mut found = vec![0; bytes.len()];
+                let buffer = weights.file.as_ref().unwrap();
+                host.read(buffer, placed.matrix.low as usize * UNIT, &mut found).unwrap();
+                assert_eq!(found, bytes, "{}", used.name);
+                in_place += bytes.len();
+            }
+        }
+        assert!(in_place > 40_000 && weights.layout.units * UNIT < 20_000);
+        // The buffer keeps the file.
+        drop(file);
+        assert!(host.read(weights.file.as_ref().unwrap(), 0, &mut [0; 4]).is_ok());
+    }
+
+    #[test]
+    fn files_that_are_mostly_something_else_are_copied() {
+        let (_, _, weights) = loaded("mlx/llama-4bit");
+        assert!(weights.file.is_none());
+        assert!(weights.layout.placed.iter().all(|placed| placed.kind.bind == Bind::Weights));
     }
 }

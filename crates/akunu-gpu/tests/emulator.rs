@@ -7,14 +7,14 @@ mod encoders;
 
 use std::path::{Path, PathBuf};
 
-use akunu_format::ModelFile;
+use akunu_format::{ModelFile, Tensor};
 use akunu_gpu::{Emulator, Gpu, Schedule};
 use akunu_program::arch::Architecture;
 use akunu_program::conformance::{self, Runner};
 use akunu_program::program::Program;
 use akunu_program::reference::Reference;
 use akunu_program::select::Sampling;
-use akunu_program::{Backend, Batch, Phase, SlotEdit, SlotId, Work, build};
+use akunu_program::{Backend, Batch, Phase, SlotEdit, SlotId, TensorSource, Work, build};
 
 const CONTEXT: u32 = 128;
 
@@ -149,6 +149,41 @@ fn pieces_and_neighbours_change_no_bit() {
                 );
             }
         }
+    }
+}
+
+/// A file that does not say that it is mapped.
+struct Unmapped<'a>(&'a ModelFile);
+
+impl TensorSource for Unmapped<'_> {
+    fn find(&self, name: &str) -> Option<Tensor<'_>> {
+        self.0.get_tensor(name)
+    }
+}
+
+#[test]
+fn matrices_used_in_the_file_give_the_bits_of_copies() {
+    let gpu = emulator(Schedule::InTurn);
+    for name in ["llama-f16", "llama-bf16", "llama"] {
+        let model = Model::open(name);
+        let prompt = model.prompt();
+        let [in_place, copied] = [&model.file as &dyn TensorSource, &Unmapped(&model.file)].map(|source| {
+            let mut runner = Runner::new(&gpu, &model.program, source, 2, CONTEXT).unwrap();
+            // A prompt, several rows together, and one.
+            let (head, tail) = prompt.split_at(prompt.len() - 4);
+            let mut all = Vec::new();
+            let mut start = 0;
+            for (phase, tokens) in
+                [(Phase::Prompt, head), (Phase::Decode, &tail[..3]), (Phase::Decode, &tail[3..])]
+            {
+                runner.phase = Some(phase);
+                runner.feed(&[(0, start, tokens)], Work::Forward).unwrap();
+                start += tokens.len() as u32;
+                all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+            }
+            all
+        });
+        assert!(in_place == copied, "{name}");
     }
 }
 

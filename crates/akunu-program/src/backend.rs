@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use akunu_format::{ModelFile, Tensor};
+use akunu_format::{Mapping, ModelFile, Tensor};
 
 use crate::program::{GroupId, KvGroup, Program, WeightUse};
 use crate::select::{Mask, Sampling};
@@ -22,6 +22,11 @@ pub trait TensorSource {
     /// The tensor of that name, if there is one.
     fn find(&self, name: &str) -> Option<Tensor<'_>>;
 
+    /// The mapped file that a tensor's blocks lie in, if they do: for backends that use them where they are.
+    fn mapping(&self, _name: &str) -> Option<&Mapping> {
+        None
+    }
+
     /// Says that a tensor was read and copied: its memory may be given back, and reading it again costs time.
     fn release(&self, _name: &str) {}
 }
@@ -29,6 +34,10 @@ pub trait TensorSource {
 impl TensorSource for ModelFile {
     fn find(&self, name: &str) -> Option<Tensor<'_>> {
         self.get_tensor(name)
+    }
+
+    fn mapping(&self, name: &str) -> Option<&Mapping> {
+        ModelFile::mapping(self, name)
     }
 
     fn release(&self, name: &str) {

@@ -128,6 +128,11 @@ impl Checkpoint {
         self.table.get(name)
     }
 
+    /// See [`ModelFile::mapping`](crate::ModelFile::mapping).
+    pub fn mapping(&self, name: &str) -> Option<&crate::Mapping> {
+        self.table.mapping(name)
+    }
+
     /// See [`ModelFile::release_tensor`](crate::ModelFile::release_tensor).
     pub fn release_tensor(&self, name: &str) {
         self.table.release(name);

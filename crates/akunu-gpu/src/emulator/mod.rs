@@ -5,6 +5,7 @@ mod fibers;
 
 use std::sync::{Mutex, PoisonError};
 
+use akunu_format::Mapping;
 use akunu_program::{Error, Result};
 
 use crate::host::{Bind, Command, Facts, Host, ROOM};
@@ -63,18 +64,29 @@ impl Emulator {
 
 /// Memory of the emulator: written by kernels through its address.
 pub struct Buffer {
-    /// `u128` for the alignment that vector loads need.
-    data: Mutex<Box<[u128]>>,
+    data: Data,
     bytes: usize,
     address: u64,
+}
+
+enum Data {
+    /// `u128` for the alignment that vector loads need.
+    Own(Mutex<Box<[u128]>>),
+    /// Only read.
+    File(Mapping),
 }
 
 impl Buffer {
     fn with<T>(&self, offset: usize, bytes: usize, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes);
         let end = end.ok_or_else(|| Error::Device(format!("{bytes} bytes at {offset} of {}", self.bytes)))?;
-        let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(f(&mut bytemuck::cast_slice_mut(&mut data)[offset..end]))
+        match &self.data {
+            Data::Own(data) => {
+                let mut data = data.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(f(&mut bytemuck::cast_slice_mut(&mut data)[offset..end]))
+            }
+            Data::File(file) => Ok(f(&mut file.bytes()[offset..end].to_vec())),
+        }
     }
 }
 
@@ -109,10 +121,18 @@ impl Host for Emulator {
         // Kernels may be given an empty buffer's address and must not read it; one unit keeps it valid.
         let mut data = vec![0u128; bytes.div_ceil(16).max(1)].into_boxed_slice();
         let address = data.as_mut_ptr() as u64;
-        Ok(Buffer { data: Mutex::new(data), bytes, address })
+        Ok(Buffer { data: Data::Own(Mutex::new(data)), bytes, address })
+    }
+
+    fn adopt(&self, file: &Mapping) -> Result<Option<Buffer>> {
+        let (bytes, address) = (file.bytes().len(), file.bytes().as_ptr() as u64);
+        Ok(Some(Buffer { data: Data::File(file.clone()), bytes, address }))
     }
 
     fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        if let Data::File(_) = buffer.data {
+            return Err(Error::Device("a file is only read".to_owned()));
+        }
         buffer.with(offset, bytes.len(), |to| to.copy_from_slice(bytes))
     }
 

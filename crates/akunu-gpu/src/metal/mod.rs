@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use akunu_format::Mapping;
 use akunu_program::{Error, Result};
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
@@ -16,7 +17,7 @@ use objc2_foundation::NSString;
 use objc2_metal::{
     MTLBlitCommandEncoder, MTLBuffer, MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandEncoder,
     MTLCommandQueue, MTLCompileOptions, MTLComputeCommandEncoder, MTLComputePipelineState,
-    MTLCreateSystemDefaultDevice, MTLDevice, MTLLibrary, MTLResourceOptions, MTLSize,
+    MTLCreateSystemDefaultDevice, MTLDevice, MTLGPUFamily, MTLLibrary, MTLResourceOptions, MTLSize,
 };
 
 use archive::Archive;
@@ -26,6 +27,9 @@ use crate::threads::threads;
 
 /// All kernels, as Metal's compiler takes them.
 const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.metal"));
+
+/// Bytes of a page, of which buffers that are made without a copy are whole numbers.
+const PAGE: usize = 16 << 10;
 
 /// Metal's objects are counted references that any thread may use.
 struct Shared<T: ?Sized>(Retained<ProtocolObject<T>>);
@@ -61,6 +65,11 @@ impl Metal {
     pub fn new() -> Result<Metal> {
         let device = MTLCreateSystemDefaultDevice()
             .ok_or_else(|| Error::Device("there is no Metal device on this machine".to_owned()))?;
+        if !device.supportsFamily(MTLGPUFamily::Apple7) {
+            let problem =
+                format!("the kernels need an Apple GPU of the M1 or later, and this is {}", device.name());
+            return Err(failed(&problem));
+        }
         let queue = device.newCommandQueue().ok_or_else(|| failed("no command queue could be made"))?;
         let options = MTLCompileOptions::new();
         // Kernels say `fma` where they mean it, and compare with minus infinity. The newer `mathMode` is not on all systems.
@@ -120,6 +129,18 @@ impl Metal {
         })
     }
 
+    /// Whether so many bytes more are what the GPU can use well.
+    fn check_room(&self, bytes: usize) -> Result<()> {
+        let taken = self.device.0.currentAllocatedSize() as u64;
+        let most = self.device.0.recommendedMaxWorkingSetSize();
+        if taken.saturating_add(bytes as u64) > most {
+            let problem =
+                format!("{bytes} bytes more than {taken} do not fit the {most} that the GPU can use well");
+            return Err(failed(&problem));
+        }
+        Ok(())
+    }
+
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,6 +183,8 @@ fn failed(problem: &str) -> Error {
 pub struct Buffer {
     buffer: Shared<dyn MTLBuffer>,
     bytes: usize,
+    /// What it is made of, where that is a file: only read.
+    file: Option<Mapping>,
 }
 
 impl Buffer {
@@ -203,21 +226,40 @@ impl Host for Metal {
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
         let (device, length) = (&self.device.0, bytes.max(16));
-        let taken = device.currentAllocatedSize() as u64;
-        let most = device.recommendedMaxWorkingSetSize();
-        if taken.saturating_add(length as u64) > most {
-            let problem =
-                format!("{bytes} bytes more than {taken} do not fit the {most} that the GPU can use well");
-            return Err(failed(&problem));
-        }
+        self.check_room(length)?;
         let buffer = device.newBufferWithLength_options(length, MTLResourceOptions::StorageModeShared);
         let buffer = buffer.ok_or_else(|| failed(&format!("{bytes} bytes could not be had")))?;
         // SAFETY: `length` bytes that nothing else knows of yet.
         unsafe { buffer.contents().as_ptr().cast::<u8>().write_bytes(0, length) };
-        Ok(Buffer { buffer: Shared(buffer), bytes })
+        Ok(Buffer { buffer: Shared(buffer), bytes, file: None })
+    }
+
+    fn adopt(&self, file: &Mapping) -> Result<Option<Buffer>> {
+        let (device, bytes) = (&self.device.0, file.bytes());
+        // What is behind the end of the file is part of its last page.
+        let length = bytes.len().next_multiple_of(PAGE);
+        let start = bytes.as_ptr().cast_mut();
+        let Some(pointer) = NonNull::new(start.cast()).filter(|_| start.addr().is_multiple_of(PAGE)) else {
+            return Ok(None);
+        };
+        if length > device.maxBufferLength() {
+            return Ok(None);
+        }
+        self.check_room(length)?;
+        let options = MTLResourceOptions::StorageModeShared;
+        // SAFETY: whole pages that stay mapped as long as the buffer holds the file; kernels take them as constants, and `write`
+        // refuses them.
+        let buffer = unsafe {
+            device.newBufferWithBytesNoCopy_length_options_deallocator(pointer, length, options, None)
+        };
+        let of = |buffer| Buffer { buffer: Shared(buffer), bytes: bytes.len(), file: Some(file.clone()) };
+        Ok(buffer.map(of))
     }
 
     fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        if buffer.file.is_some() {
+            return Err(failed("a file is only read"));
+        }
         let to = buffer.at(offset, bytes.len())?;
         self.wait()?;
         // SAFETY: in bounds, and no command runs that could read it.

@@ -8,6 +8,7 @@ use crate::form::{Family, Form};
 use crate::host::Bind;
 use crate::lower::{Elements, Node, Norm, Then};
 use crate::params::{GemmParams, GemvParams, GemvPart, HalveParams, MixParams, NONE, TensorParams};
+use crate::weights::Kind;
 
 /// Columns from which on rows of weights are wide: of all products, and of those of at least so many weights.
 const WIDE_COLUMNS: u32 = 2048;
@@ -67,17 +68,17 @@ fn halve(form: Form) -> &'static str {
 }
 
 /// Takes up to three parts that are stored as the first is.
-fn take_alike(parts: &mut Vec<(Form, GemvPart)>) -> Option<(Form, Vec<GemvPart>)> {
-    let form = parts.first()?.0;
+fn take_alike(parts: &mut Vec<(Kind, GemvPart)>) -> Option<(Kind, Vec<GemvPart>)> {
+    let kind = parts.first()?.0;
     let mut alike = Vec::new();
     parts.retain(|(of, part)| {
-        let is_taken = *of == form && alike.len() < 3;
+        let is_taken = *of == kind && alike.len() < 3;
         if is_taken {
             alike.push(*part);
         }
         !is_taken
     });
-    Some((form, alike))
+    Some((kind, alike))
 }
 
 /// Whether the rows of these parts are wide.
@@ -135,25 +136,25 @@ impl List<'_> {
         let out = |part: &Part| if let Then::Gate(_, out) = then { out } else { part.out };
         let described = parts.iter().map(|part| self.part(part, out(part), residual, segment));
         let mut described = described.collect::<Result<Vec<_>>>()?;
-        while let Some((form, alike)) = take_alike(&mut described) {
+        while let Some((kind, alike)) = take_alike(&mut described) {
             // Kernels for one row and for several give the same; whether rows are wide does not depend on how many are decoded.
             let rows = alike.iter().map(|part| part.rows).sum();
             let block = block_rows(rows, self.table.chip.wide * WIDE_GROUPS, params.gate == 1);
-            let family = match (is_wide(form, params.cols, &alike), segment.rows) {
+            let family = match (is_wide(kind.form, params.cols, &alike), segment.rows) {
                 (true, 1) => Family::Wide(block),
                 (true, _) => Family::Several,
                 (false, 1) => Family::Gemv1,
                 (false, _) => Family::Gemv8,
             };
-            self.gemv_launch(form, family, params, &alike);
+            self.gemv_launch(kind, family, params, &alike);
         }
         Ok(())
     }
 
     /// A part as kernels take it.
-    fn part(&self, part: &Part, out: ValueId, residual: u32, segment: Segment) -> Result<(Form, GemvPart)> {
+    fn part(&self, part: &Part, out: ValueId, residual: u32, segment: Segment) -> Result<(Kind, GemvPart)> {
         let layout = self.table.layout;
-        let (form, matrix) = layout.matrix(part.weight)?;
+        let (kind, matrix) = layout.matrix(part.weight)?;
         let out = self.place(out, segment);
         let described = GemvPart {
             matrix,
@@ -165,10 +166,11 @@ impl List<'_> {
             experts: NONE,
             pad: [0; 2],
         };
-        Ok((form, described))
+        Ok((kind, described))
     }
 
-    fn gemv_launch(&mut self, form: Form, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
+    fn gemv_launch(&mut self, kind: Kind, family: Family, mut params: GemvParams, parts: &[GemvPart]) {
+        let form = kind.form;
         params.parts = if params.gate == 1 { 1 } else { parts.len() as u32 };
         params.part[..parts.len()].copy_from_slice(parts);
         let rows = if let Family::Wide(rows) = family { rows } else { 2 };
@@ -195,7 +197,7 @@ impl List<'_> {
                 [groups, params.batch.div_ceil(params.together), 1]
             }
         };
-        self.push(form.kernel(family), &[Bind::Weights, Bind::Arena], params, groups);
+        self.push(form.kernel(family), &[kind.bind, Bind::Arena, Bind::Weights], params, groups);
         if let Some(command) = self.commands.last_mut() {
             command.room = params.room;
         }
@@ -224,7 +226,8 @@ impl List<'_> {
         }
         let described = parts.iter().map(|part| self.part(part, part.out, residual, segment));
         let mut described = described.collect::<Result<Vec<_>>>()?;
-        while let Some((form, alike)) = take_alike(&mut described) {
+        while let Some((kind, alike)) = take_alike(&mut described) {
+            let (form, buffers) = (kind.form, [kind.bind, Bind::Arena, Bind::Weights]);
             if self.table.chip.tensor && form != Form::F32 {
                 let Halved { chunks, high, low, totals, factors, .. } =
                     Halved::new(scratch, segment.rows, input.width);
@@ -253,7 +256,7 @@ impl List<'_> {
                 params.part[..alike.len()].copy_from_slice(&alike);
                 let blocks = alike.iter().map(|part| part.rows.div_ceil(TENSOR_W)).sum();
                 let groups = [segment.rows.div_ceil(TENSOR_X), blocks, 1];
-                self.push(form.kernel(Family::Tensor), &[Bind::Weights, Bind::Arena], params, groups);
+                self.push(form.kernel(Family::Tensor), &buffers, params, groups);
                 continue;
             }
             for part in alike {
@@ -273,7 +276,7 @@ impl List<'_> {
                     pad: 0,
                 };
                 let groups = [part.rows.div_ceil(TILE_W), segment.rows.div_ceil(TILE_X), 1];
-                self.push(form.kernel(Family::Gemm), &[Bind::Weights, Bind::Arena], params, groups);
+                self.push(form.kernel(Family::Gemm), &buffers, params, groups);
             }
         }
         if let (Then::Gate(activation, out), [gate, up]) = (then, parts) {
@@ -293,10 +296,10 @@ impl List<'_> {
         let (inner, chosen) = (first.gate.rows as u32, routes.width);
         let inner_stride = inner.next_multiple_of(4);
         let part = |table: usize, rows: u32, at: u32, stride: u32, slice| {
-            let (form, matrix) = layout.matrix(slice)?;
+            let (kind, matrix) = layout.matrix(slice)?;
             let (bias, residual, experts) = (NONE, NONE, tables[table]);
             Ok::<_, akunu_program::Error>((
-                form,
+                kind,
                 GemvPart { matrix, rows, out: at, stride, bias, residual, experts, pad: [0; 2] },
             ))
         };
@@ -313,13 +316,13 @@ impl List<'_> {
             sharing: chosen,
             ..GemvParams::default()
         };
-        let (form, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
+        let (kind, gate_part) = part(0, inner, scratch[0], inner_stride, first.gate)?;
         let (_, up_part) = part(1, inner, scratch[0], inner_stride, first.up)?;
-        self.gemv_launch(form, Family::Gemv1, up, &[gate_part, up_part]);
+        self.gemv_launch(kind, Family::Gemv1, up, &[gate_part, up_part]);
         let down =
             GemvParams { x: scratch[0], x_stride: inner_stride, cols: inner, gate: 0, sharing: 1, ..up };
-        let (form, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
-        self.gemv_launch(form, Family::Gemv1, down, &[down_part]);
+        let (kind, down_part) = part(2, out.width, scratch[1], out.stride, first.down)?;
+        self.gemv_launch(kind, Family::Gemv1, down, &[down_part]);
         let params = MixParams {
             x: scratch[1],
             x_stride: out.stride,

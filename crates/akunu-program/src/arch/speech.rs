@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use akunu_format::torch::TorchCheckpoint;
-use akunu_format::{ModelFile, Tensor};
+use akunu_format::{Mapping, ModelFile, Tensor};
 
 use crate::program::{Activation, Mask, NormKind};
 use crate::{Error, Result, TensorSource};
@@ -302,6 +302,10 @@ impl TensorSource for SpeechTensors<'_> {
         let tensor = self.file.get_tensor(own)?;
         let shape = self.shapes.get(own).map_or(tensor.shape, Vec::as_slice);
         Some(Tensor { shape, ..tensor })
+    }
+
+    fn mapping(&self, name: &str) -> Option<&Mapping> {
+        self.file.mapping(self.own(name))
     }
 
     fn release(&self, name: &str) {

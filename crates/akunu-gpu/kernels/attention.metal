@@ -5,7 +5,7 @@
 // or signed bytes under one half for every 32 of a head: then the scales follow, of keys [dim / 32][position], of values
 // [position][dim / 32].
 
-constant uint BLOCK = 64;
+constant constexpr uint BLOCK = 64;
 
 // Where a layer's cache lies.
 struct Cache {
@@ -281,9 +281,9 @@ inline uint seen_begin(const Row row, uint window) {
 }
 
 // Positions are taken in parts of 128, counted from position 0, so that what a row gets depends on its own length alone.
-constant uint PART = 128;
+constant constexpr uint PART = 128;
 // Heads that share a key and value head are taken four at a time.
-constant uint TOGETHER = 4;
+constant constexpr uint TOGETHER = 4;
 
 // Adds the parts of a head, a thread for each dim.
 inline void merge_parts(device float* arena, const AttendParams p, uint row, uint head, uint parts, uint first, uint threads) {
@@ -463,8 +463,8 @@ template <> struct ValueLoad<true> {
 };
 
 // The SIMD groups of a threadgroup that attends to a part, and positions that each of them takes.
-constant uint PART_GROUPS = 16;
-constant uint PART_EACH = PART / PART_GROUPS;
+constant constexpr uint PART_GROUPS = 16;
+constant constexpr uint PART_EACH = PART / PART_GROUPS;
 
 // One threadgroup for up to four heads of a decoded row and one part of its positions. Every SIMD group scores eight positions, four
 // lanes each, and sums their values, every lane 2 PAIRS dims; all it needs is fetched at once. The groups meet in the end. SLOTS of

@@ -3,7 +3,7 @@
 using namespace metal;
 
 // Stands for an operand that is not there.
-constant uint NONE = 0xFFFFFFFFu;
+constant constexpr uint NONE = 0xFFFFFFFFu;
 
 // One row of a batch: its slot, its position, the token fed, and the position after the last one that its span was given with.
 typedef uint4 Row;

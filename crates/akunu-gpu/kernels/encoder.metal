@@ -1,7 +1,7 @@
 // What only encoders have: sound beside its neighbours, and the weights of attention themselves.
 
 // Frames of sound to every row of a batch.
-constant uint FRAMES = 2;
+constant constexpr uint FRAMES = 2;
 
 struct UnfoldParams {
     uint x; // in the arena

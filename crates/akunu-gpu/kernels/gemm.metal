@@ -20,12 +20,12 @@ struct GemmParams {
     uint pad;
 };
 
-constant uint TILE_W = 64;
-constant uint TILE_X = 32;
-constant uint TILE_K = 32;
+constant constexpr uint TILE_W = 64;
+constant constexpr uint TILE_X = 32;
+constant constexpr uint TILE_K = 32;
 // Rows of tiles in threadgroup memory, and of products there: padded against bank conflicts and still 16-byte aligned.
-constant uint PITCH = 36;
-constant uint PITCH_OUT = 68;
+constant constexpr uint PITCH = 36;
+constant constexpr uint PITCH_OUT = 68;
 
 inline void store_eight(threadgroup float* to, const thread float* from) {
     *(threadgroup float4*)to = float4(from[0], from[1], from[2], from[3]);

@@ -5,7 +5,7 @@
 // of W until it has seen all tiles.
 
 // Rows of W of a block: with more, sums would take too many registers.
-constant uint SEVERAL_ROWS = 2;
+constant constexpr uint SEVERAL_ROWS = 2;
 // Vectors of threadgroup memory that rows of x may take.
 #ifndef SEVERAL_ROOM
 #define SEVERAL_ROOM 1536

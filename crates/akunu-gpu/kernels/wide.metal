@@ -8,10 +8,10 @@
 //
 // Lanes' sums meet after every segment of columns, so that what a row gets does not depend on how large tiles are.
 
-constant uint WIDE_GROUPS = 16;
-constant uint WIDE_SEGMENT = 2048;
+constant constexpr uint WIDE_GROUPS = 16;
+constant constexpr uint WIDE_SEGMENT = 2048;
 // Blocks of a SIMD group whose sums are kept from tile to tile.
-constant uint WIDE_ROUNDS = 32;
+constant constexpr uint WIDE_ROUNDS = 32;
 // Columns of a tile.
 #ifndef WIDE_STAGED
 #define WIDE_STAGED 4096

@@ -28,6 +28,13 @@ use crate::threads::threads;
 /// All kernels, as Metal's compiler takes them.
 const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.metal"));
 
+// Without it Metal gives a command-line program no device.
+#[link(name = "CoreGraphics", kind = "framework")]
+unsafe extern "C" {}
+
+/// Lanes of a SIMD group, which the kernels are written for.
+const LANES: usize = 32;
+
 /// Bytes of a page, of which buffers that are made without a copy are whole numbers.
 const PAGE: usize = 16 << 10;
 
@@ -113,6 +120,14 @@ impl Metal {
         };
         let pipeline = pipeline
             .map_err(|error| failed(&format!("kernel {kernel}: {}", error.localizedDescription())))?;
+        let (lanes, most) = (pipeline.threadExecutionWidth(), pipeline.maxTotalThreadsPerThreadgroup());
+        if lanes != LANES || most < threads(kernel) as usize {
+            let needed = threads(kernel);
+            let problem = format!(
+                "kernel {kernel} needs {needed} threads, {LANES} to a SIMD group, and may have {most}, {lanes} to one"
+            );
+            return Err(failed(&problem));
+        }
         pipelines.insert(kernel, Shared(pipeline.clone()));
         Ok(Shared(pipeline))
     }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use akunu_program::program::{CacheLayer, Domain, FRAMES_PER_TOKEN, GroupId, KvGroup, Mask, Program};
 use akunu_program::select::{Mask as Allowed, Sampling, Scratch as SelectScratch, select};
 use akunu_program::slots::{Row, Slots};
-use akunu_program::{Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work};
+use akunu_program::{
+    BLOCK, Batch, Cost, Error, Executable, Limits, Outputs, Phase, Result, StopFlag, Timing, Work,
+};
 
 use crate::Isa;
 use crate::kernels::amx;
@@ -27,8 +29,8 @@ use crate::weights::CpuWeights;
 /// parts, whose borders are absolute positions.
 pub(crate) const PART: usize = 256;
 
-/// Consecutive rows of a prompt that go over the context together, unless in tiles.
-pub(crate) const ROWS_TOGETHER: usize = 8;
+/// Queries of consecutive rows of a prompt that go over the context together, unless in tiles.
+const QUERIES_TOGETHER: usize = 64;
 
 /// Stands for "no token" in the workers' argmax results.
 const NO_TOKEN: u32 = u32::MAX;
@@ -78,6 +80,8 @@ pub(crate) struct Scratch {
     pub(crate) queries: Shared,
     /// `[query][state]`, or `[part][query][state]`.
     pub(crate) states: Shared,
+    /// Keys and values of a block as `f32`.
+    pub(crate) wide: Shared,
     /// `[query]`: what it sees of a block.
     pub(crate) visible: Shared,
     /// For products of tiles, where there are such.
@@ -178,20 +182,23 @@ impl CpuExecutable {
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
         let tiled = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
-        let together = if tiled { (amx::QUERIES_TOGETHER / sharing).max(1) } else { ROWS_TOGETHER };
+        let queries_together = if tiled { amx::QUERIES_TOGETHER } else { QUERIES_TOGETHER };
+        let together = (queries_together / sharing).max(1);
+        // In tiles, other memory is used.
+        let plain = if tiled { 1 } else { together };
+        let dim = largest(&|a| padded(a.head_dim));
         let weighed = steps.iter().map(|step| match step {
             Step::Weights(step) => step.heads.iter().map(|head| padded(head.head_dim)).max().unwrap_or(0),
             _ => 0,
         });
-        let queries =
-            largest(&|a| ROWS_TOGETHER * a.sharing * padded(a.head_dim)).max(weighed.max().unwrap_or(0));
+        let queries = largest(&|a| plain * a.sharing * padded(a.head_dim)).max(weighed.max().unwrap_or(0));
         let scratch = || Scratch {
             queries: Shared::new(4 * queries),
-            states: Shared::new(4 * largest(&|a| state(a) * parts.max(ROWS_TOGETHER))),
+            states: Shared::new(4 * largest(&|a| state(a) * parts.max(plain))),
+            wide: Shared::new(if tiled { 0 } else { 2 * 4 * BLOCK * dim }),
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(amx::Scratch::new),
-            attention_tiles: tiled
-                .then(|| amx::AttentionScratch::new(together * sharing, largest(&|a| padded(a.head_dim)))),
+            attention_tiles: tiled.then(|| amx::AttentionScratch::new(together * sharing, dim)),
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;

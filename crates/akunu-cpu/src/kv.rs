@@ -36,6 +36,7 @@ struct Planes {
 }
 
 /// The keys and values of one head in one block.
+#[derive(Clone, Copy)]
 pub(crate) enum AnyTile<'a> {
     Half(HalfTile<'a>),
     Byte(ByteTile<'a>),

@@ -6,8 +6,9 @@ use akunu_program::program::Slice;
 use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
-use crate::exec::{Machine, PART, ROWS_TOGETHER, RowBlock, State};
+use crate::exec::{Machine, PART, RowBlock, State};
 use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
+use crate::kernels::cache::{WideTile, Widen};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kv::{AnyTile, padded};
@@ -337,6 +338,12 @@ impl Machine {
             let tile = unsafe { self.kv.tile(a.cache, number, head) };
             let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
             let state = &mut *states;
+            if rows.phase == Phase::Prompt {
+                let positions = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
+                let tile = self.widened(worker, tile, dim, positions);
+                self.isa.run(AttendBlock { tile, next: None, dim, queries, visible, scale, cap, state });
+                continue;
+            }
             match tile {
                 AnyTile::Half(tile) => {
                     self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
@@ -346,6 +353,19 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// The first positions of a tile as `f32`, in the worker's scratch.
+    fn widened(&self, worker: usize, tile: AnyTile<'_>, dim: usize, positions: usize) -> WideTile<'_> {
+        let (wide, elements) = (&self.scratch[worker].wide, BLOCK * dim);
+        // SAFETY: the worker's own scratch, and different parts of it.
+        let (keys, values): (&mut [f32], &mut [f32]) =
+            unsafe { (wide.get_mut(0, elements), wide.get_mut(elements * size_of::<f32>(), elements)) };
+        match tile {
+            AnyTile::Half(tile) => self.isa.run(Widen { tile, dim, positions, keys, values }),
+            AnyTile::Byte(tile) => self.isa.run(Widen { tile, dim, positions, keys, values }),
+        }
+        WideTile { keys, values }
     }
 
     /// One part of the context of one decode row.
@@ -401,7 +421,6 @@ impl Machine {
 
     /// Some consecutive rows of a prompt.
     fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) {
-        debug_assert!(block.rows <= ROWS_TOGETHER);
         let positions = a.positions(&state.rows[block.first..block.first + block.rows]);
         let queries = self.queries(a, state, worker, block, head);
         let count = block.rows * a.sharing * a.state_len();

@@ -13,6 +13,9 @@ use super::cache::{SUBTILES, Tile};
 /// Queries worked on together at most.
 const QUERIES: usize = 4;
 
+/// The same where nothing is converted on the way, by instruction sets with registers for it.
+const MANY_QUERIES: usize = 8;
+
 /// Vectors of a head's dimension worked on together when values are summed.
 const COLUMNS: usize = 4;
 
@@ -54,25 +57,25 @@ impl<T: Tile> Kernel for AttendBlock<'_, T> {
     fn run<S: Simd>(mut self) {
         let mut first = 0;
         while first < self.visible.len() {
-            match self.visible.len() - first {
-                _ if !S::TOGETHER => {
-                    self.together::<S, 1>(first);
-                    first += 1;
-                    continue;
+            let left = self.visible.len() - first;
+            first += match left {
+                _ if !S::TOGETHER => self.together::<S, 1>(first),
+                MANY_QUERIES.. if T::ASKED == 0 && S::MANY_REGISTERS => {
+                    self.together::<S, MANY_QUERIES>(first)
                 }
-                1 => self.together::<S, 1>(first),
-                2 => self.together::<S, 2>(first),
+                QUERIES.. => self.together::<S, QUERIES>(first),
                 3 => self.together::<S, 3>(first),
-                _ => self.together::<S, QUERIES>(first),
-            }
-            first += QUERIES;
+                2 => self.together::<S, 2>(first),
+                _ => self.together::<S, 1>(first),
+            };
         }
     }
 }
 
 impl<T: Tile> AttendBlock<'_, T> {
+    /// `Q` queries; returns `Q`.
     #[inline(always)]
-    fn together<S: Simd, const Q: usize>(&mut self, first: usize) {
+    fn together<S: Simd, const Q: usize>(&mut self, first: usize) -> usize {
         let dim = self.dim;
         let queries = &self.queries[first * dim..(first + Q) * dim];
         let visible: &[[u8; 2]] = &self.visible[first..first + Q];
@@ -80,13 +83,25 @@ impl<T: Tile> AttendBlock<'_, T> {
             if v[0] < v[1] { (b.min(usize::from(v[0])), e.max(usize::from(v[1]))) } else { (b, e) }
         });
         if begin >= end {
-            return;
+            return Q;
         }
-        let mut weights = match end.div_ceil(LANES) {
-            1 => self.scores::<S, Q, 1>(queries, end),
-            2 => self.scores::<S, Q, 2>(queries, end),
-            _ => self.scores::<S, Q, SUBTILES>(queries, end),
-        };
+        let mut weights = [[0.0; BLOCK]; Q];
+        let subtiles = end.div_ceil(LANES);
+        if T::ASKED > 0 {
+            match subtiles {
+                1 => self.scores::<S, Q, 1>(queries, 0, end, &mut weights),
+                2 => self.scores::<S, Q, 2>(queries, 0, end, &mut weights),
+                _ => self.scores::<S, Q, SUBTILES>(queries, 0, end, &mut weights),
+            }
+        } else if S::MANY_REGISTERS {
+            for subtile in (0..subtiles).step_by(2) {
+                self.scores::<S, Q, 2>(queries, subtile, end, &mut weights);
+            }
+        } else {
+            for subtile in 0..subtiles {
+                self.scores::<S, Q, 1>(queries, subtile, end, &mut weights);
+            }
+        }
         let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
         for ((weights, visible), state) in
             weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
@@ -94,15 +109,18 @@ impl<T: Tile> AttendBlock<'_, T> {
             soften::<S>(weights, *visible, state);
         }
         self.sum_values::<S, Q>(first, &weights, begin, end);
+        Q
     }
 
-    /// The scaled and capped scores of the positions of the first `V` vectors, with values asked for up to position `end`.
+    /// The scaled and capped scores of the positions of `V` vectors, with values asked for up to position `end`.
     #[inline(always)]
     fn scores<S: Simd, const Q: usize, const V: usize>(
         &self,
         queries: &[f32],
+        first: usize,
         end: usize,
-    ) -> [[f32; BLOCK]; Q] {
+        scores: &mut [[f32; BLOCK]; Q],
+    ) {
         let dim = self.dim;
         let values = self.tile.values();
         let mut sums = [[S::splat(0.0); V]; Q];
@@ -110,11 +128,11 @@ impl<T: Tile> AttendBlock<'_, T> {
             let scales = self.tile.key_scales::<S>(group);
             for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
                 // An equal share of the values for each element.
-                ask::<S>(values, end * dim * T::BYTES, d * end * T::BYTES / 2, end * T::BYTES / 2);
+                ask::<S>(values, end * dim * T::ASKED, d * end * T::ASKED / 2, end * T::ASKED / 2);
                 let mut keys = [S::splat(0.0); V];
                 for i in 0..V {
-                    // SAFETY: the tile's heads have `dim` elements.
-                    keys[i] = unsafe { self.tile.key::<S>(i, d, dim, scales[i]) };
+                    // SAFETY: the tile's heads have `dim` elements, and `first + V` is at most the number of subtiles.
+                    keys[i] = unsafe { self.tile.key::<S>(first + i, d, dim, scales[first + i]) };
                 }
                 for (q, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: `queries` holds `Q · dim` numbers.
@@ -125,10 +143,9 @@ impl<T: Tile> AttendBlock<'_, T> {
                 }
             }
         }
-        let mut scores = [[0.0; BLOCK]; Q];
         let scale = S::splat(self.scale);
-        for (sums, scores) in sums.into_iter().zip(&mut scores) {
-            for (sum, scores) in sums.into_iter().zip(scores.as_chunks_mut().0) {
+        for (sums, scores) in sums.into_iter().zip(scores) {
+            for (sum, scores) in sums.into_iter().zip(&mut scores.as_chunks_mut().0[first..]) {
                 let mut score = S::mul(sum, scale);
                 if let Some(cap) = self.cap {
                     score = S::mul(S::splat(cap), S::tanh(S::div(score, S::splat(cap))));
@@ -136,7 +153,6 @@ impl<T: Tile> AttendBlock<'_, T> {
                 S::store(score, scores);
             }
         }
-        scores
     }
 
     /// Adds the block's values by their weights.
@@ -150,9 +166,16 @@ impl<T: Tile> AttendBlock<'_, T> {
     ) {
         let vectors = self.dim / LANES;
         let mut column = 0;
-        while column + COLUMNS <= vectors {
-            self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column);
-            column += COLUMNS;
+        if T::ASKED > 0 {
+            while column + COLUMNS <= vectors {
+                self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column);
+                column += COLUMNS;
+            }
+        } else if S::MANY_REGISTERS {
+            while column + 2 <= vectors {
+                self.sum_columns::<S, Q, 2>(first, weights, begin, end, column);
+                column += 2;
+            }
         }
         while column < vectors {
             self.sum_columns::<S, Q, 1>(first, weights, begin, end, column);
@@ -178,7 +201,7 @@ impl<T: Tile> AttendBlock<'_, T> {
         }
         // With the first columns, an equal share of the next keys for each position.
         let next = self.next.filter(|_| column == 0);
-        let (next_bytes, share) = (BLOCK * self.dim * T::BYTES, self.dim * T::BYTES / 2);
+        let (next_bytes, share) = (BLOCK * self.dim * T::ASKED, self.dim * T::ASKED / 2);
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums = [[S::splat(0.0); C]; Q];
@@ -287,8 +310,9 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
             cap: None,
             state: &mut [],
         };
-        let [scores] = block.scores::<S, 1, SUBTILES>(query, 0);
-        out.copy_from_slice(&scores[..out.len()]);
+        let mut scores = [[0.0; BLOCK]];
+        block.scores::<S, 1, SUBTILES>(query, 0, 0, &mut scores);
+        out.copy_from_slice(&scores[0][..out.len()]);
     }
 }
 

@@ -20,8 +20,8 @@ pub(crate) trait Tile: Copy {
     /// Whether values must be multiplied by their scales.
     const SCALED: bool;
 
-    /// Bytes of an element.
-    const BYTES: usize;
+    /// Bytes of an element, if they may have to come from afar and should be asked for; else 0.
+    const ASKED: usize;
 
     /// Where the values begin.
     fn values(self) -> *const u8;
@@ -54,7 +54,7 @@ pub(crate) struct HalfTile<'a> {
 
 impl Tile for HalfTile<'_> {
     const SCALED: bool = false;
-    const BYTES: usize = size_of::<u16>();
+    const ASKED: usize = size_of::<u16>();
 
     #[inline(always)]
     fn values(self) -> *const u8 {
@@ -95,7 +95,7 @@ pub(crate) struct ByteTile<'a> {
 
 impl Tile for ByteTile<'_> {
     const SCALED: bool = true;
-    const BYTES: usize = size_of::<i8>();
+    const ASKED: usize = size_of::<i8>();
 
     #[inline(always)]
     fn values(self) -> *const u8 {
@@ -133,6 +133,87 @@ impl Tile for ByteTile<'_> {
     unsafe fn value<S: Simd>(self, vector: usize) -> S::F {
         // SAFETY: the caller's promise.
         S::load_i8(unsafe { self.values.as_chunks().0.get_unchecked(vector) })
+    }
+}
+
+/// A tile as [`Widen`] leaves it.
+#[derive(Clone, Copy)]
+pub(crate) struct WideTile<'a> {
+    pub(crate) keys: &'a [f32],
+    pub(crate) values: &'a [f32],
+}
+
+impl Tile for WideTile<'_> {
+    const SCALED: bool = false;
+    const ASKED: usize = 0;
+
+    #[inline(always)]
+    fn values(self) -> *const u8 {
+        self.values.as_ptr().cast()
+    }
+
+    #[inline(always)]
+    fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {
+        [S::splat(1.0); SUBTILES]
+    }
+
+    #[inline(always)]
+    unsafe fn key<S: Simd>(self, subtile: usize, d: usize, dim: usize, _: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        S::load(unsafe { self.keys.as_chunks().0.get_unchecked(subtile * dim + d) })
+    }
+
+    #[inline(always)]
+    fn value_scales<S: Simd>(self, _: usize) -> [f32; BLOCK] {
+        [1.0; BLOCK]
+    }
+
+    #[inline(always)]
+    unsafe fn value<S: Simd>(self, vector: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        S::load(unsafe { self.values.as_chunks().0.get_unchecked(vector) })
+    }
+}
+
+/// Makes `f32`s of the first positions of a tile, in the same order: for many queries that would each convert them again.
+pub(crate) struct Widen<'a, T> {
+    pub(crate) tile: T,
+    /// A multiple of the vector length.
+    pub(crate) dim: usize,
+    pub(crate) positions: usize,
+    /// `BLOCK · dim` each.
+    pub(crate) keys: &'a mut [f32],
+    pub(crate) values: &'a mut [f32],
+}
+
+impl<T: Tile> Kernel for Widen<'_, T> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Widen { tile, dim, positions, keys, values } = self;
+        debug_assert!(positions <= BLOCK);
+        let keys = keys.as_chunks_mut::<LANES>().0;
+        for group in 0..groups(dim) {
+            let scales = tile.key_scales::<S>(group);
+            for (i, &scale) in scales.iter().enumerate().take(positions.div_ceil(LANES)) {
+                for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
+                    // SAFETY: a subtile of the block, and an element of the head.
+                    S::store(unsafe { tile.key::<S>(i, d, dim, scale) }, &mut keys[i * dim + d]);
+                }
+            }
+        }
+        let (values, vectors) = (values.as_chunks_mut::<LANES>().0, dim / LANES);
+        for column in 0..vectors {
+            let mut scales = [1.0; BLOCK];
+            if T::SCALED {
+                scales = tile.value_scales::<S>(column * LANES / KV_GROUP);
+            }
+            for (position, scale) in scales.into_iter().enumerate().take(positions) {
+                let at = position * vectors + column;
+                // SAFETY: the tile has `BLOCK · vectors` vectors of values.
+                let value = unsafe { tile.value::<S>(at) };
+                S::store(if T::SCALED { S::mul(value, S::splat(scale)) } else { value }, &mut values[at]);
+            }
+        }
     }
 }
 

@@ -21,6 +21,9 @@ const BESIDE: usize = 4;
 /// [`AHEAD`] of each of these streams.
 const AHEAD_BESIDE: usize = 2 << 10;
 
+/// Bytes of activations that should stay in the second-level cache while panels pass over them.
+const CACHED: usize = 512 << 10;
+
 /// A stored float.
 pub(crate) trait Float {
     type Bits: Plain;
@@ -67,17 +70,21 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
             self.beside::<S>();
             return;
         }
-        for panel in self.product.panels.clone() {
-            let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
-            let mut row = 0;
-            while row < count {
-                row += match count - row {
-                    _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
-                    MANY.. => self.block::<S, MANY>(weights, panel, row),
-                    4.. => self.block::<S, 4>(weights, panel, row),
-                    2.. => self.block::<S, 2>(weights, panel, row),
-                    _ => self.block::<S, 1>(weights, panel, row),
-                };
+        let rows_cached = (CACHED / (matrix.cols * size_of::<f32>())).max(1).next_multiple_of(MANY);
+        for first in (0..count).step_by(rows_cached) {
+            let end = count.min(first + rows_cached);
+            for panel in self.product.panels.clone() {
+                let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
+                let mut row = first;
+                while row < end {
+                    row += match end - row {
+                        _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
+                        MANY.. => self.block::<S, MANY>(weights, panel, row),
+                        4.. => self.block::<S, 4>(weights, panel, row),
+                        2.. => self.block::<S, 2>(weights, panel, row),
+                        _ => self.block::<S, 1>(weights, panel, row),
+                    };
+                }
             }
         }
     }

@@ -283,7 +283,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
     fn run<S: Simd>(self) {
         let Product { matrix, count, .. } = *self.product;
         let tiles = matrix.cols / TILE;
-        let rows_cached = (CACHED / (tiles * size_of::<Group>())).next_multiple_of(MANY);
+        let rows_cached = (CACHED / (tiles * size_of::<Group>())).max(1).next_multiple_of(MANY);
         for first in (0..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
             if end - first == 1 && S::TOGETHER {

@@ -22,6 +22,7 @@ pub(crate) unsafe fn launch<K: Kernel>(kernel: K) {
 // stores go through references to arrays of exactly their size and need no alignment.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
+    const MANY_REGISTERS: bool = true;
     type F = __m512;
     type I = __m512i;
     type C = __m512i;

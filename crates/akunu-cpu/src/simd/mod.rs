@@ -35,6 +35,9 @@ pub(crate) trait Simd: Copy {
     /// not worth it.
     const TOGETHER: bool = true;
 
+    /// Whether sixteen vectors of sums, and what they are made of, are in registers.
+    const MANY_REGISTERS: bool = false;
+
     /// Sixteen `f32`.
     type F: Copy;
     /// Sixteen `i32`.

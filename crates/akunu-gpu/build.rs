@@ -92,7 +92,7 @@ fn emulator(clang: &str, source: &Path, out: &Path) {
     write(&out.join("emulator_kernels.rs"), &table);
 }
 
-/// Whether the emulator's kernels use the instructions FMA and F16C, which give the same bits in two thirds of the time: where the target
+/// Whether the emulator's kernels use the instructions FMA and F16C, which give the same bits sooner: where the target
 /// is said to have them, or is the machine that builds. The emulator refuses to run where they are missing.
 fn joins_products() -> bool {
     #[cfg(target_arch = "x86_64")]

@@ -32,6 +32,9 @@ pub(crate) const PART: usize = 256;
 /// Queries of consecutive rows of a prompt that go over the context together, unless in tiles.
 const QUERIES_TOGETHER: usize = 64;
 
+/// Rows of a prompt that go over the context together even if some workers have nothing to do then.
+const LEAST_TOGETHER: usize = 8;
+
 /// Stands for "no token" in the workers' argmax results.
 const NO_TOKEN: u32 = u32::MAX;
 
@@ -99,6 +102,8 @@ pub(crate) struct State {
     pub(crate) blocks: Vec<RowBlock>,
     /// How many consecutive prompt rows attend together at most.
     together: usize,
+    /// Into how many parts a prompt is cut at least, so that there is work for everybody, unless they would be very small.
+    parts: usize,
     /// Whether products take prompt rows in tiles.
     tiled: bool,
     /// How products take the rows of tokens.
@@ -187,6 +192,7 @@ impl CpuExecutable {
         // In tiles, other memory is used.
         let plain = if tiled { 1 } else { together };
         let dim = largest(&|a| padded(a.head_dim));
+        let kv_heads = attentions.iter().map(|a| a.kv_heads).min().unwrap_or(1).max(1);
         let weighed = steps.iter().map(|step| match step {
             Step::Weights(step) => step.heads.iter().map(|head| padded(head.head_dim)).max().unwrap_or(0),
             _ => 0,
@@ -225,6 +231,7 @@ impl CpuExecutable {
                 outputs: Vec::with_capacity(limits.outputs as usize),
                 blocks: Vec::with_capacity(rows),
                 together,
+                parts: if tiled { 1 } else { (2 * workers).div_ceil(kv_heads) },
                 tiled,
                 rows_in_tiles: InTiles::with_capacity(rows),
                 frames_in_tiles: InTiles::with_capacity(if frames { FRAMES_PER_TOKEN * rows } else { 0 }),
@@ -371,7 +378,10 @@ impl State {
         for span in batch.spans {
             let (end, together) = match span.phase {
                 Phase::Decode => (first + span.rows as usize, 1),
-                Phase::Prompt => (first + span.rows as usize, self.together),
+                Phase::Prompt => {
+                    let rows = (span.rows as usize).div_ceil(self.parts).max(LEAST_TOGETHER);
+                    (first + span.rows as usize, self.together.min(rows))
+                }
             };
             while first < end {
                 let rows = together.min(end - first);

@@ -43,10 +43,10 @@ impl MappedFile {
             return Err(Error::Unsupported { path: path.to_owned(), what, hint: None });
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the mapping is read-only and private to this value, and is never handed out as anything but `&[u8]`.
-        // Nobody may change or truncate the file while it is open: that is the caller's part, stated in the crate's
-        // documentation. Should it happen all the same, no invariant of ours rests on the bytes staying equal: every
-        // access is bounds-checked and text is checked again each time it is read.
+        // SAFETY: the mapping is read-only, and is handed out as `&[u8]` alone, also by [`Mapping`], which keeps it alive.
+        // Nobody may change or truncate the file while it is open or a `Mapping` of it lives: that is the caller's part, stated
+        // in the crate's documentation. Should it change all the same, no invariant of ours rests on the bytes staying equal:
+        // places are checked against the length there was, and text is checked again each time it is read.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(Mapping(Arc::new(map))) })
     }

@@ -30,9 +30,9 @@ fn describe() -> Value {
         "info": {
             "title": "akunu",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A local inference server that speaks OpenAI's, Anthropic's and Ollama's interfaces. A field that \
-                            is not known is refused by name. About what is absent, the model's makers decide, or OpenAI's \
-                            defaults.",
+            "description": "A local inference server that speaks OpenAI's, Anthropic's and Ollama's interfaces, and \
+                            Jina's for ranking. A field that is not known is refused by name. About what is absent, the model's \
+                            makers decide, or OpenAI's defaults.",
         },
         "security": [{"bearer": []}, {"header": []}, {}],
         "paths": paths(),

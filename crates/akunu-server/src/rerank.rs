@@ -44,10 +44,7 @@ pub(crate) async fn rerank(mut call: Call) -> Result<Response, ApiError> {
     log::embedded(call.app.config.log, &call.caller, &model, count, tokens);
 
     let ranker = ranking.ranker.as_ref().ok_or_else(ApiError::bug)?;
-    let scores = vectors.iter().map(|vector| ranker.score(vector));
-    let mut ranked: Vec<(usize, f32)> = scores.enumerate().collect();
-    // Equals stay in their order.
-    ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let ranked = Ranker::order(vectors.iter().map(|vector| ranker.score(vector)));
     let result = |&(index, score): &(usize, f32)| {
         let mut result = json!({"index": index, "relevance_score": score});
         if has_documents {
@@ -86,8 +83,9 @@ fn pairs(
     documents: &[String],
     too_long: TooLong,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
+    let query = ranker.query(query)?;
     let pair = |(i, document): (usize, &String)| {
-        ranker.tokens(query, document, too_long).map_err(|error| {
+        ranker.tokens(&query, document, too_long).map_err(|error| {
             let (place, error) = (format!("documents[{i}]"), ApiError::from(error));
             ApiError { message: format!("`{place}`: {}", error.message), ..error }.param(place)
         })

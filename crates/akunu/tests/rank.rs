@@ -33,7 +33,8 @@ fn pairs_have_the_oracles_tokens_and_scores() {
             let mut tokens = Vec::new();
             for pair in &expected {
                 let text = |field: &str| pair[field].as_str().unwrap();
-                let found = ranker.tokens(text("query"), text("document"), TooLong::Cut).unwrap();
+                let query = ranker.query(text("query")).unwrap();
+                let found = ranker.tokens(&query, text("document"), TooLong::Cut).unwrap();
                 let numbers: Vec<u32> = found.iter().map(|token| token & !SECOND).collect();
                 let types: Vec<u32> = found.iter().map(|token| token >> 31).collect();
                 assert_eq!(Value::from(numbers), pair["tokens"], "{name}");
@@ -58,9 +59,13 @@ fn pairs_have_the_oracles_tokens_and_scores() {
 fn a_pair_that_is_too_long_is_refused_unless_it_may_be_cut() {
     let ranker = load("bert", "cpu");
     let long = "train ".repeat(60);
-    let error = ranker.tokens("sea", &long, TooLong::Refuse).unwrap_err();
+    let query = ranker.query("sea").unwrap();
+    let error = ranker.tokens(&query, &long, TooLong::Refuse).unwrap_err();
     assert!(matches!(error, akunu::Error::TooLong { tokens: 64, context: 48 }), "{error}");
-    assert_eq!(ranker.tokens("sea", &long, TooLong::Cut).unwrap().len(), ranker.embedder().context());
+    assert_eq!(ranker.tokens(&query, &long, TooLong::Cut).unwrap().len(), ranker.embedder().context());
+    let options = EmbedOptions { context: Some(4), ..EmbedOptions::default() };
+    let problem = Ranker::load(fixture("bert"), &options).unwrap_err().to_string();
+    assert!(problem.contains("no room for two texts"), "{problem}");
 }
 
 #[test]
@@ -72,6 +77,24 @@ fn models_that_judge_pairs_are_told_from_others() {
     assert!(problem.contains("without a head"), "{problem}");
     let gguf = Ranker::load(encoder.join("model.gguf"), &EmbedOptions::default()).unwrap_err().to_string();
     assert!(gguf.contains("SafeTensors"), "{gguf}");
+}
+
+#[test]
+fn a_model_that_tells_classes_apart_is_no_ranker() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("bert")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    // As many numbers, in three rows.
+    let weights = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let find =
+        |what: &[u8], from: usize| from + bytes[from..].windows(what.len()).position(|w| w == what).unwrap();
+    let shape = find(b"[1,48]", find(b"\"classifier.weight\"", 0));
+    bytes[shape..shape + 6].copy_from_slice(b"[3,16]");
+    std::fs::write(&weights, &bytes).unwrap();
+    assert!(!is_ranker(&ModelFile::open(folder.path()).unwrap()).unwrap());
 }
 
 #[test]

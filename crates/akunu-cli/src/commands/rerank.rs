@@ -87,6 +87,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let ranker = ranker?;
 
     let too_long = if arguments.no_truncate { TooLong::Refuse } else { TooLong::Cut };
+    let query = ranker.query(&arguments.query)?;
     let mut scores = Vec::with_capacity(documents.len());
     let spinner = Spinner::new("ranking");
     for some in documents.chunks(TOGETHER) {
@@ -99,16 +100,14 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
             .iter()
             .enumerate()
             .map(|(i, document)| {
-                ranker.tokens(&arguments.query, document, too_long).map_err(|error| named(error, first + i))
+                ranker.tokens(&query, document, too_long).map_err(|error| named(error, first + i))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         scores.extend(ranker.scores(&pairs)?);
     }
     spinner.clear();
 
-    let mut ranked: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
-    // Equals stay in their order.
-    ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let mut ranked = Ranker::order(scores);
     ranked.truncate(arguments.top_n.map_or(usize::MAX, |n| n as usize));
     if arguments.json {
         let result = |&(index, score): &(usize, f32)| json!({"index": index, "relevance_score": score, "document": documents[index]});

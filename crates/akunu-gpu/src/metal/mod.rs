@@ -257,10 +257,10 @@ impl Host for Metal {
         let Some(pointer) = NonNull::new(start.cast()).filter(|_| start.addr().is_multiple_of(PAGE)) else {
             return Ok(None);
         };
-        if length > device.maxBufferLength() {
+        // What is used of the file may fit by itself.
+        if length > device.maxBufferLength() || self.check_room(length).is_err() {
             return Ok(None);
         }
-        self.check_room(length)?;
         let options = MTLResourceOptions::StorageModeShared;
         // SAFETY: whole pages that stay mapped as long as the buffer holds the file; kernels take them as constants, and `write`
         // refuses them.

@@ -140,11 +140,18 @@ impl Embedder {
 
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &EmbedOptions) -> Result<Embedder> {
-        Embedder::open(file, options, pooling::advice(file)?, build_hidden)
+        Embedder::open(file, options, pooling::advice(file)?, build_hidden, false)
     }
 
-    /// Loads a model for a program that ends with something else than its states.
-    fn open(file: &ModelFile, options: &EmbedOptions, advice: Advice, build: Build) -> Result<Embedder> {
+    /// Loads a model for a program that may end with something else than its states, and in which, with `pairs`, tokens may be
+    /// marked as those of a second text, if it tells them apart.
+    fn open(
+        file: &ModelFile,
+        options: &EmbedOptions,
+        advice: Advice,
+        build: Build,
+        pairs: bool,
+    ) -> Result<Embedder> {
         let wrong = Error::model(file.path());
         let (architecture, names) = Architecture::of(file).map_err(&wrong)?;
         let advised = advice.context.unwrap_or(DEFAULT_CONTEXT).min(architecture.context);
@@ -157,8 +164,11 @@ impl Embedder {
         refuse_extra(&program, &architecture, &names, tensors).map_err(&wrong)?;
         let weights = backend.load(file, &program.weights).map_err(&wrong)?;
         let whole = architecture.mask == Mask::Full;
+        let pairs = pairs && program.has_segments();
         let states = States { backend, program, weights, advice: Some(advice) };
-        Embedder::new(&states, advice, file.path(), text::tokenizer(file)?, context, whole, options)
+        let tokenizer = text::tokenizer(file)?;
+        let embedder = Embedder::new(&states, advice, file.path(), tokenizer, context, whole, options)?;
+        Ok(Embedder { pairs, ..embedder })
     }
 
     /// An embedder of the weights that a model has in memory already; only its cache is its own. It runs where the model runs,
@@ -303,7 +313,7 @@ impl Embedder {
         } else if tokens.len() > self.context {
             return Err(Error::TooLong { tokens: tokens.len(), context: self.context });
         } else if let Some(&id) = tokens.iter().find(|&&id| self.number(id) >= self.vocabulary) {
-            format!("token {id} is not in the vocabulary of {}", self.vocabulary)
+            format!("token {} is not in the vocabulary of {}", self.number(id), self.vocabulary)
         } else {
             return Ok(());
         };

@@ -128,11 +128,16 @@ pub(crate) fn advice(file: &ModelFile) -> Result<Advice> {
     }
 }
 
-/// Most tokens of a text, where the files of `sentence-transformers` say so.
+/// Most tokens of a text, where the files of `sentence-transformers` or those of the tokenizer say so.
 pub(super) fn longest(checkpoint: &Checkpoint) -> Result<Option<usize>> {
-    let limits = read(checkpoint, "sentence_bert_config.json")?;
-    let longest = limits["max_seq_length"].as_u64().and_then(|n| usize::try_from(n).ok());
-    Ok(longest.filter(|&n| n > 0))
+    let limit = |file, field| {
+        let longest = read(checkpoint, file)?[field].as_u64().and_then(|n| usize::try_from(n).ok());
+        Ok(longest.filter(|&n| n > 0))
+    };
+    match limit("sentence_bert_config.json", "max_seq_length")? {
+        None => limit("tokenizer_config.json", "model_max_length"),
+        some => Ok(some),
+    }
 }
 
 /// `sentence-transformers` has a flag for each way; the vectors of several would be joined.

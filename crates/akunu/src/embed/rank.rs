@@ -14,10 +14,11 @@ use super::pooling::{self, Advice, Pooling};
 use super::{EmbedOptions, Embedder, Shape, TooLong};
 use crate::{Error, Result, text};
 
-/// Whether a model was made to judge pairs of texts.
+/// Whether a model was made to judge pairs of texts: it ends in a single number, and not in one for each of some classes.
 pub fn is_ranker(file: &ModelFile) -> Result<bool> {
     let (_, names) = Architecture::of(file).map_err(Error::model(file.path()))?;
-    Ok(names.head(file).is_some())
+    let Some([_, last]) = names.head(file) else { return Ok(false) };
+    Ok(file.get_tensor(&format!("{last}.weight")).is_some_and(|weight| weight.rows() == 1))
 }
 
 /// A cross-encoder that is ready: it reads a query and a document together and gives one number.
@@ -26,8 +27,9 @@ pub fn is_ranker(file: &ModelFile) -> Result<bool> {
 /// use akunu::embed::{EmbedOptions, Ranker, TooLong};
 ///
 /// let ranker = Ranker::load("ms-marco-MiniLM-L6-v2", &EmbedOptions::default())?;
+/// let query = ranker.query("Where is the train?")?;
 /// let documents = ["Trains leave from platform nine.", "Bread is baked in the morning."];
-/// let pairs = documents.map(|document| ranker.tokens("Where is the train?", document, TooLong::Cut));
+/// let pairs = documents.map(|document| ranker.tokens(&query, document, TooLong::Cut));
 /// let scores = ranker.scores(&pairs.into_iter().collect::<akunu::Result<Vec<_>>>()?)?;
 /// assert!(scores[0] > scores[1]);
 /// # Ok::<(), akunu::Error>(())
@@ -57,13 +59,21 @@ impl Ranker {
         let options = EmbedOptions { pooling: Some(Pooling::Cls), ..options.clone() };
         let context = pooling::longest(checkpoint)?;
         let advice = Advice { pooling: None, context };
-        let mut embedder = Embedder::open(file, &options, advice, build_rank)?;
-        embedder.pairs = true;
+        let embedder = Embedder::open(file, &options, advice, build_rank, true)?;
         let tokenizer = embedder.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(file.path()))?;
-        let ends = tokenizer.pair_ends().cloned().ok_or_else(|| Error::Missing {
+        let mut ends = tokenizer.pair_ends().cloned().ok_or_else(|| Error::Missing {
             what: format!("{}: the tokenizer has no form for two texts", file.path().display()),
             hint: "is this a model that ranks texts?".to_owned(),
         })?;
+        ends.marks_second &=
+            embedder.pairs && tells_texts_apart(&pooling::read(checkpoint, "tokenizer_config.json")?);
+        let least = ends.before.len() + ends.between.len() + ends.after.len() + 2;
+        if embedder.context() < least {
+            return Err(Error::Usage {
+                problem: format!("a context of {} has no room for two texts", embedder.context()),
+                hint: format!("ask for at least {least}"),
+            });
+        }
         let ours = pooling::read(checkpoint, "config_sentence_transformers.json")?;
         let sigmoid = ends_in_sigmoid(&ours, &pooling::read(checkpoint, "config.json")?)?;
         Ok(Ranker { embedder: Arc::new(embedder), ends, sigmoid })
@@ -75,23 +85,27 @@ impl Ranker {
         &self.embedder
     }
 
-    /// The tokens of a query and a document, with those the model puts around them; those of the document are marked. Of a pair
-    /// that is too long, the longer text loses its end first, and then both.
-    pub fn tokens(&self, query: &str, document: &str, too_long: TooLong) -> Result<Vec<TokenId>> {
+    /// The tokens of a query, for [`tokens`](Self::tokens).
+    pub fn query(&self, text: &str) -> Result<Vec<TokenId>> {
         let path = self.embedder.path();
         let tokenizer = self.embedder.tokenizer.as_ref().ok_or_else(|| text::no_vocabulary(path))?;
-        let [mut first, mut second] =
-            [query, document].map(|text| tokenizer.encode(text, Special::Plain, AddSpecial::No));
+        Ok(tokenizer.encode(text, Special::Plain, AddSpecial::No))
+    }
+
+    /// The tokens of a query and a document, with those the model puts around them; those of the document are marked. Of a pair
+    /// that is too long, the longer text loses its end first, and then both.
+    pub fn tokens(&self, query: &[TokenId], document: &str, too_long: TooLong) -> Result<Vec<TokenId>> {
+        let (mut first, mut second) = (query, self.query(document)?);
         let PairEnds { before, between, after, marks_second } = &self.ends;
         if too_long == TooLong::Cut {
             let around = before.len() + between.len() + after.len();
             let room = self.embedder.context().saturating_sub(around);
             let [one, two] = shares(first.len(), second.len(), room);
-            first.truncate(one);
+            first = &first[..one];
             second.truncate(two);
         }
         let mark = if *marks_second { SECOND } else { 0 };
-        let mut tokens = [before.as_slice(), &first, between].concat();
+        let mut tokens = [before.as_slice(), first, between].concat();
         tokens.extend(second.iter().chain(after).map(|token| token | mark));
         self.embedder.check(&tokens)?;
         Ok(tokens)
@@ -101,6 +115,13 @@ impl Ranker {
     pub fn scores(&self, pairs: &[Vec<TokenId>]) -> Result<Vec<f32>> {
         let vectors = self.embedder.embed(pairs, Ranker::SHAPE)?;
         Ok(vectors.iter().map(|vector| self.score(vector)).collect())
+    }
+
+    /// The numbers of documents and their scores, the best first; equals stay in their order.
+    pub fn order(scores: impl IntoIterator<Item = f32>) -> Vec<(usize, f32)> {
+        let mut ranked: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
+        ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        ranked
     }
 
     /// How the embedder is asked for the numbers.
@@ -121,6 +142,12 @@ fn shares(first: usize, second: usize, room: usize) -> [usize; 2] {
     // Of an odd number the longer one has the larger half, and of two as long the second.
     let shorter = first.min(second).min(room / 2);
     if first > second { [room - shorter, shorter] } else { [shorter, room - shorter] }
+}
+
+/// Whether the makers' own program would tell the model which tokens are of which text.
+fn tells_texts_apart(tokenizer: &Value) -> bool {
+    let inputs = tokenizer["model_input_names"].as_array();
+    inputs.is_none_or(|inputs| inputs.iter().any(|name| name == "token_type_ids"))
 }
 
 /// Whether the makers want the model's number between 0 and 1, as `sentence-transformers` does unless they say otherwise. Three
@@ -157,6 +184,18 @@ mod tests {
         assert_eq!(shares(60, 50, 11), [6, 5]);
         assert_eq!(shares(50, 50, 11), [5, 6]);
         assert_eq!(shares(5, 5, 0), [0, 0]);
+    }
+
+    #[test]
+    fn the_tokenizer_may_have_the_model_told_nothing_of_two_texts() {
+        assert!(tells_texts_apart(&Value::Null));
+        assert!(tells_texts_apart(&json!({ "model_input_names": ["input_ids", "token_type_ids"] })));
+        assert!(!tells_texts_apart(&json!({ "model_input_names": ["input_ids", "attention_mask"] })));
+    }
+
+    #[test]
+    fn equals_stay_in_their_order() {
+        assert_eq!(Ranker::order([0.5, 2.0, 0.5]), [(1, 2.0), (0, 0.5), (2, 0.5)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `akunu embed`
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use akunu::Error;
 use akunu::embed::{EmbedOptions, Embedder, Pooling, Shape, TooLong};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::engine::{backend_names, positive};
-use crate::input::text_or_stdin;
+use crate::input::texts_or_lines;
 use crate::model::locate;
 use crate::output::Out;
 use crate::progress::Spinner;
@@ -89,7 +89,7 @@ fn pooling() -> impl TypedValueParser<Value = Pooling> {
 
 /// Embeds the texts.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
-    let texts = texts(arguments)?;
+    let texts = texts_or_lines(&arguments.texts, arguments.input.as_deref())?;
     let npy = arguments.output == "npy";
     if npy && io::stdout().is_terminal() {
         return Err(Error::Usage {
@@ -141,16 +141,6 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     }
     spinner.clear();
     Ok(raw.flush()?)
-}
-
-/// What was given: arguments, the lines of a file, or those of stdin.
-fn texts(arguments: &Arguments) -> Result<Vec<String>> {
-    let lines = |text: String| text.lines().map(str::to_owned).collect();
-    match &arguments.input {
-        Some(path) if path != Path::new("-") => Ok(lines(akunu::read_text(path)?)),
-        None if !arguments.texts.is_empty() => Ok(arguments.texts.clone()),
-        _ => Ok(lines(text_or_stdin("-")?)),
-    }
 }
 
 /// An error of one text among several.

@@ -1,7 +1,7 @@
 //! `akunu rerank`
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use akunu::Error;
 use akunu::embed::{EmbedOptions, Ranker, TooLong};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::engine::{backend_names, positive};
-use crate::input::text_or_stdin;
+use crate::input::texts_or_lines;
 use crate::model::locate;
 use crate::output::Out;
 use crate::progress::Spinner;
@@ -73,7 +73,7 @@ pub struct Arguments {
 
 /// Ranks the documents.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
-    let documents = documents(arguments)?;
+    let documents = texts_or_lines(&arguments.documents, arguments.input.as_deref())?;
     let path = locate(&arguments.model)?;
     let spinner = Spinner::new(&format!("loading {}", path.display()));
     let options = EmbedOptions {
@@ -118,16 +118,6 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         writeln!(out, "{score:.4}\t{}", documents[index])?;
     }
     Ok(())
-}
-
-/// What was given: arguments, the lines of a file, or those of stdin.
-fn documents(arguments: &Arguments) -> Result<Vec<String>> {
-    let lines = |text: String| text.lines().map(str::to_owned).collect();
-    match &arguments.input {
-        Some(path) if path != Path::new("-") => Ok(lines(akunu::read_text(path)?)),
-        None if !arguments.documents.is_empty() => Ok(arguments.documents.clone()),
-        _ => Ok(lines(text_or_stdin("-")?)),
-    }
 }
 
 /// An error of one document among several.

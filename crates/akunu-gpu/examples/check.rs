@@ -9,6 +9,8 @@
 
 #[path = "check/encoders.rs"]
 mod encoders;
+#[path = "check/gated.rs"]
+mod gated;
 #[path = "check/models.rs"]
 mod models;
 #[path = "check/shapes.rs"]
@@ -28,6 +30,7 @@ fn main() {
     let mut wrong = 0;
     if fixtures != "none" {
         wrong += check(&*backend);
+        wrong += check_wide(&*backend);
         wrong += models::check(&*backend, fixtures.as_ref());
         wrong += check_encoders(&*backend, fixtures.as_ref());
     }
@@ -64,6 +67,15 @@ fn check(backend: &dyn Backend) -> usize {
     wrong.iter().for_each(|outcome| println!("WRONG {outcome}"));
     let seconds = began.elapsed().as_secs_f64();
     println!("operations: {} of {} right, {seconds:.1} s", outcomes.len() - wrong.len(), outcomes.len());
+    wrong.len()
+}
+
+/// Wide products in every storage; gives how many are wrong.
+fn check_wide(backend: &dyn Backend) -> usize {
+    let outcomes: Vec<_> = gated::storages().map(|storage| gated::compare(backend, storage)).collect();
+    let wrong: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    wrong.iter().for_each(|problem| println!("WRONG {problem}"));
+    println!("wide products: {} of {} right", outcomes.len() - wrong.len(), outcomes.len());
     wrong.len()
 }
 

@@ -3,6 +3,8 @@
 use akunu_format::Mapping;
 use akunu_program::Result;
 
+use crate::upload::{Lane, Written};
+
 /// The buffers a command can name. What they are is decided when a list is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bind {
@@ -93,6 +95,14 @@ pub trait Host: Send + Sync + 'static {
 
     /// Writes to a buffer; `bytes` may be reused when this returns.
     fn write(&self, buffer: &Self::Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
+
+    /// A way for many bytes to a buffer that no work uses yet, in pieces of at most so many. Each thread of an upload takes one.
+    fn lane<'a>(&'a self, buffer: &'a Self::Buffer, _largest: usize) -> Result<Box<dyn Lane + 'a>>
+    where
+        Self: Sized,
+    {
+        Ok(Box::new(Written::new(self, buffer)))
+    }
 
     /// Reads from a buffer, after all work before.
     fn read(&self, buffer: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;

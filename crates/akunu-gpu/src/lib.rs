@@ -10,6 +10,7 @@
 //! | `lower`, `arena` | operations joined, values placed |
 //! | `table` | commands for a batch of some shape |
 //! | `form`, `weights`, `kv` | what lies on the device |
+//! | `upload` | how it gets there |
 //! | `exec` | running batches |
 //!
 //! ```
@@ -39,6 +40,7 @@ mod params;
 mod table;
 #[cfg(any(all(feature = "metal", target_os = "macos"), all(test, feature = "emulator")))]
 mod threads;
+mod upload;
 mod weights;
 
 use std::any::Any;
@@ -55,6 +57,7 @@ pub use emulator::{Emulator, Schedule};
 pub use host::{Bind, Command, Facts, Host};
 #[cfg(all(feature = "metal", target_os = "macos"))]
 pub use metal::Metal;
+pub use upload::{Lane, Piece};
 
 use exec::GpuExecutable;
 use kv::GpuKv;

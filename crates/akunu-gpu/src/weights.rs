@@ -1,5 +1,6 @@
 //! The weights of a model, on the device.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use akunu_format::{Data, Mapping, Tensor};
@@ -9,6 +10,7 @@ use akunu_program::{Error, Result, TensorSource, Weights};
 use crate::form::{Form, Planes};
 use crate::host::{Bind, Host};
 use crate::params::{Matrix, NONE};
+use crate::upload::{PIECE, Piece, upload};
 
 /// Planes begin at multiples of so many bytes; their offsets are counted in them.
 const UNIT: usize = 16;
@@ -51,7 +53,7 @@ pub(crate) struct GpuWeights<H: Host> {
 impl<H: Host> Weights for GpuWeights<H> {}
 
 impl<H: Host> GpuWeights<H> {
-    /// Uploads the weights one after the other, so that the host never holds a second copy of more than one.
+    /// Uploads the weights piece by piece, so that the host never holds a second copy of more than a few.
     pub(crate) fn load(
         host: &H,
         source: &dyn TensorSource,
@@ -61,37 +63,91 @@ impl<H: Host> GpuWeights<H> {
             Some(file) => host.adopt(file)?.map(|buffer| (file, buffer)),
             None => None,
         };
-        let mut layout = Layout::default();
+        let (mut layout, mut tensors) = (Layout::default(), Vec::with_capacity(uses.len()));
         for used in uses {
             let tensor = checked(source, used)?;
             let in_place = adopted.as_ref().and_then(|(file, _)| place_in(file, &tensor));
             layout.place(used, &tensor, in_place)?;
+            tensors.push(tensor);
         }
         let buffer = host.allocate(layout.units * UNIT)?;
-        for (used, placed) in uses.iter().zip(&layout.placed) {
-            let tensor = checked(source, used)?;
-            let is_copied = placed.matrix.low != NONE && placed.kind.bind == Bind::Weights;
-            if is_copied {
-                let Planes { low, high, scale, super_scale } = placed.kind.form.planes(&tensor)?;
-                let m = &placed.matrix;
-                for (at, plane) in
-                    [(m.low, low), (m.high, high), (m.scale, scale), (m.super_scale, super_scale)]
-                {
-                    host.write(&buffer, at as usize * UNIT, &plane)?;
-                }
-            }
-            if placed.vector != NONE {
-                let values = tensor.to_f32()?;
-                if let Some(bad) = values.iter().position(|v| !v.is_finite()) {
-                    return Err(Error::NotFinite { name: used.name.clone(), row: bad / used.cols });
-                }
-                host.write(&buffer, placed.vector as usize * UNIT, bytemuck::cast_slice(&values))?;
-            }
-            if placed.kind.bind == Bind::Weights {
-                source.release(&used.name);
+        let (mut pieces, mut parts) = (Vec::new(), Vec::new());
+        for (number, (placed, tensor)) in layout.placed.iter().zip(&tensors).enumerate() {
+            for (piece, content) in placed.pieces(tensor) {
+                pieces.push(piece);
+                parts.push((number, content));
             }
         }
+        // Pieces that are not sent yet, of each weight.
+        let mut left = vec![0; uses.len()];
+        parts.iter().for_each(|(number, _)| left[*number] += 1);
+        let (mut done, total) = (0, pieces.iter().map(Piece::bytes).sum::<usize>() as u64);
+        let fill = |piece: usize, out: &mut [u8]| {
+            let (number, content) = &parts[piece];
+            content.write(&uses[*number].name, &tensors[*number], &pieces[piece], out)
+        };
+        upload(host, &buffer, &pieces, &fill, &mut |piece| {
+            let number = parts[piece].0;
+            left[number] -= 1;
+            if left[number] == 0 && layout.placed[number].kind.bind == Bind::Weights {
+                source.release(&uses[number].name);
+            }
+            done += pieces[piece].bytes() as u64;
+            source.loaded(done, total);
+        })?;
         Ok(Arc::new(GpuWeights { layout, buffer, file: adopted.map(|(_, buffer)| buffer) }))
+    }
+}
+
+/// What a piece is made of.
+enum Content {
+    /// Rows of a matrix, as planes.
+    Rows(Range<usize>),
+    /// All numbers, as F32.
+    Vector,
+}
+
+impl Content {
+    fn write(&self, name: &str, tensor: &Tensor<'_>, piece: &Piece, out: &mut [u8]) -> Result<()> {
+        match self {
+            Content::Rows(rows) => {
+                let planes = Planes::new(out, piece.ranges.map(|(_, bytes)| bytes));
+                Form::of(tensor).cut(tensor, rows.clone(), planes)
+            }
+            Content::Vector => {
+                let values = tensor.to_f32()?;
+                if let Some(bad) = values.iter().position(|v| !v.is_finite()) {
+                    let row = bad / tensor.row_len().max(1);
+                    return Err(Error::NotFinite { name: name.to_owned(), row });
+                }
+                out.copy_from_slice(bytemuck::cast_slice(&values));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Placed {
+    /// What is uploaded of a weight.
+    fn pieces(&self, tensor: &Tensor<'_>) -> Vec<(Piece, Content)> {
+        let mut pieces = Vec::new();
+        let m = &self.matrix;
+        if m.low != NONE && self.kind.bind == Bind::Weights {
+            let starts = [m.low, m.high, m.scale, m.super_scale].map(|at| at as usize * UNIT);
+            // Planes are cut where rows are.
+            let row = plane_bytes(self.kind.form, tensor, m.eights as usize);
+            let together = (PIECE / row.iter().sum::<usize>().max(1)).max(1);
+            for first in (0..self.rows).step_by(together) {
+                let rows = first..self.rows.min(first + together);
+                let range = |i: usize| (starts[i] + first * row[i], rows.len() * row[i]);
+                pieces.push((Piece { ranges: [0, 1, 2, 3].map(range) }, Content::Rows(rows)));
+            }
+        }
+        if self.vector != NONE {
+            let (at, bytes) = (self.vector as usize * UNIT, tensor.len() * size_of::<f32>());
+            pieces.push((Piece { ranges: [(at, bytes), (at, 0), (at, 0), (at, 0)] }, Content::Vector));
+        }
+        pieces
     }
 }
 
@@ -191,7 +247,7 @@ impl Layout {
 }
 
 /// Bytes of the four planes of so many groups of eight.
-fn plane_bytes(form: Form, tensor: &Tensor<'_>, eights: usize) -> [usize; 4] {
+pub(crate) fn plane_bytes(form: Form, tensor: &Tensor<'_>, eights: usize) -> [usize; 4] {
     use akunu_format::DType as D;
     match form {
         Form::F32 => [32 * eights, 0, 0, 0],
@@ -233,6 +289,8 @@ fn high_bits(bits: u32) -> u32 {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::cell::RefCell;
+
     use akunu_format::ModelFile;
     use akunu_program::arch::Architecture;
     use akunu_program::build;
@@ -271,6 +329,63 @@ mod tests {
         // The buffer keeps the file.
         drop(file);
         assert!(host.read(weights.file.as_ref().unwrap(), 0, &mut [0; 4]).is_ok());
+    }
+
+    /// A file that is told what happens.
+    struct Told<'a> {
+        file: &'a ModelFile,
+        loaded: RefCell<Vec<(u64, u64)>>,
+        released: RefCell<Vec<String>>,
+    }
+
+    impl TensorSource for Told<'_> {
+        fn find(&self, name: &str) -> Option<Tensor<'_>> {
+            self.file.find(name)
+        }
+
+        fn release(&self, name: &str) {
+            self.released.borrow_mut().push(name.to_owned());
+        }
+
+        fn loaded(&self, done: u64, total: u64) {
+            self.loaded.borrow_mut().push((done, total));
+        }
+    }
+
+    #[test]
+    fn the_source_is_told_how_far_loading_is() {
+        let (file, uses, _) = loaded("tiny/llama/model.gguf");
+        let told = Told { file: &file, loaded: RefCell::default(), released: RefCell::default() };
+        let weights = GpuWeights::load(&Emulator::new(Schedule::InTurn), &told, &uses).unwrap();
+        let (loaded, mut released) = (told.loaded.into_inner(), told.released.into_inner());
+        let (done, total) = *loaded.last().unwrap();
+        assert!(loaded.is_sorted() && done == total && loaded.len() >= uses.len());
+        // Planes begin at whole units.
+        let bytes = (weights.layout.units * UNIT) as u64;
+        assert!(total <= bytes && total + (4 * UNIT * uses.len()) as u64 > bytes);
+        let mut names: Vec<&str> = uses.iter().map(|used| used.name.as_str()).collect();
+        names.sort_unstable();
+        released.sort_unstable();
+        assert_eq!(released, names);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_found_while_loading() {
+        struct Bad<'a>(&'a ModelFile);
+        impl TensorSource for Bad<'_> {
+            fn find(&self, name: &str) -> Option<Tensor<'_>> {
+                const NAN: [u8; 4096] = [0xFF; 4096];
+                let mut tensor = self.0.find(name)?;
+                if name.contains("attn_norm") {
+                    let bytes = &NAN[..4 * tensor.len()];
+                    tensor.data = Data::Blocks { dtype: akunu_format::DType::F32, bytes };
+                }
+                Some(tensor)
+            }
+        }
+        let (file, uses, _) = loaded("tiny/llama/model.gguf");
+        let result = GpuWeights::load(&Emulator::new(Schedule::InTurn), &Bad(&file), &uses);
+        assert!(matches!(result.err(), Some(Error::NotFinite { name, .. }) if name.contains("attn_norm")));
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub trait TensorSource {
 
     /// Says that a tensor was read and copied: its memory may be given back, and reading it again costs time.
     fn release(&self, _name: &str) {}
+
+    /// Says how many bytes of the weights are loaded, of how many: both of what the backend makes of them.
+    fn loaded(&self, _done: u64, _total: u64) {}
 }
 
 impl TensorSource for ModelFile {

@@ -69,6 +69,8 @@ driver! {
     module_function = b"cuModuleGetFunction\0" (function: *mut Handle, module: Handle, name: *const c_char);
     allocate = b"cuMemAlloc_v2\0" (address: *mut Address, bytes: usize);
     free = b"cuMemFree_v2\0" (address: Address);
+    pin = b"cuMemHostAlloc\0" (memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    unpin = b"cuMemFreeHost\0" (memory: *mut c_void);
     set = b"cuMemsetD8Async\0" (address: Address, value: u8, bytes: usize, stream: Handle);
     to_device = b"cuMemcpyHtoDAsync_v2\0" (to: Address, from: *const c_void, bytes: usize, stream: Handle);
     to_host = b"cuMemcpyDtoHAsync_v2\0" (to: *mut c_void, from: Address, bytes: usize, stream: Handle);
@@ -79,6 +81,7 @@ driver! {
     stream_follow = b"cuStreamWaitEvent\0" (stream: Handle, event: Handle, flags: c_uint);
     event_create = b"cuEventCreate\0" (event: *mut Handle, flags: c_uint);
     event_record = b"cuEventRecord\0" (event: Handle, stream: Handle);
+    event_wait = b"cuEventSynchronize\0" (event: Handle);
     event_destroy = b"cuEventDestroy_v2\0" (event: Handle);
     capture_begin = b"cuStreamBeginCapture_v2\0" (stream: Handle, mode: c_int);
     capture_end = b"cuStreamEndCapture\0" (stream: Handle, graph: *mut Handle);

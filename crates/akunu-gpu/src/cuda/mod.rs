@@ -2,6 +2,7 @@
 //! Lists of small commands are walked by one kernel that stays on the device; others are CUDA graphs.
 
 mod driver;
+mod pinned;
 mod ptx;
 mod walk;
 
@@ -12,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use akunu_program::{Error, Result};
 
 use crate::host::{Bind, Command, Facts, Host};
+use crate::upload::Lane;
 use driver::{Address, Driver, Handle};
+use pinned::{Pinned, PinnedLane};
 use ptx::Ptx;
 use walk::{Steps, WALK_LARGEST, Walker};
 
@@ -29,7 +32,12 @@ pub struct Cuda {
     /// Those that are loaded, by name: the function and the threads of a threadgroup.
     kernels: Mutex<HashMap<&'static str, (Kernel, u32)>>,
     walker: Walker,
+    /// Where what is read arrives.
+    landing: Mutex<Pinned>,
 }
+
+/// Bytes that are read through pinned memory at most: more than the logits of a token.
+const LANDING: usize = 1 << 20;
 
 /// A function on the device.
 #[derive(Clone, Copy)]
@@ -137,6 +145,7 @@ impl Cuda {
         let device = Arc::new(Device { driver, ordinal, context, stream, reader, modules: Mutex::default() });
         let block_memory = (block_memory as u32).saturating_sub(RESERVED).min(WALK_LARGEST);
         let walker = Walker::new(&device, units as u32, block_memory)?;
+        let landing = Mutex::new(Pinned::new(&device, LANDING)?);
         let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
         let name = String::from_utf8_lossy(&bytes).into_owned();
         Ok(Cuda {
@@ -152,6 +161,7 @@ impl Cuda {
             source: Ptx::new(KERNELS_PTX),
             kernels: Mutex::default(),
             walker,
+            landing,
         })
     }
 }
@@ -201,6 +211,17 @@ impl Device {
             driver.set(address, 0, bytes.max(16), self.stream)?;
         }
         Ok(Buffer { device: Arc::clone(self), address, bytes })
+    }
+
+    /// The point after all that a stream was asked for so far.
+    fn mark(self: &Arc<Device>, stream: Handle, flags: u32) -> Result<Mark> {
+        let (driver, mut event) = (self.here()?, std::ptr::null_mut());
+        // SAFETY: the driver writes a handle.
+        unsafe { driver.event_create(&raw mut event, flags)? };
+        let mark = Mark { device: Arc::clone(self), event };
+        // SAFETY: the event was just made; the caller's stream lives.
+        unsafe { driver.event_record(event, stream)? };
+        Ok(mark)
     }
 
     /// Writes to a buffer of the device.
@@ -317,40 +338,23 @@ impl Host for Cuda {
         self.device.write(buffer, offset, bytes)
     }
 
+    fn lane<'a>(&'a self, buffer: &'a Buffer, largest: usize) -> Result<Box<dyn Lane + 'a>> {
+        Ok(Box::new(PinnedLane::new(buffer, largest)?))
+    }
+
     fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        let address = buffer.at(offset, out.len())?;
-        // SAFETY: in bounds on both sides.
-        unsafe {
-            self.device.here()?.to_host(out.as_mut_ptr().cast(), address, out.len(), self.device.stream)?;
-        }
-        self.wait()
+        self.fetch(buffer, offset, out, self.device.stream)
     }
 
     fn mark(&self) -> Result<Mark> {
-        let (driver, mut event) = (self.device.here()?, std::ptr::null_mut());
-        // SAFETY: the driver writes a handle.
-        unsafe { driver.event_create(&raw mut event, WITHOUT_TIME)? };
-        let mark = Mark { device: Arc::clone(&self.device), event };
-        // SAFETY: the event was just made; the stream lives as long as the device.
-        unsafe { driver.event_record(event, self.device.stream)? };
-        Ok(mark)
+        self.device.mark(self.device.stream, WITHOUT_TIME)
     }
 
     fn read_after(&self, mark: &Mark, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        let (address, reader) = (buffer.at(offset, out.len())?, self.device.reader);
-        let driver = self.device.here()?;
-        // SAFETY: in bounds on both sides, and the bytes have come when this returns.
-        unsafe {
-            driver.stream_follow(reader, mark.event, 0)?;
-            driver.to_host(out.as_mut_ptr().cast(), address, out.len(), reader)?;
-            driver.stream_wait(reader)
-        }
+        let reader = self.device.reader;
+        // SAFETY: the event and the stream live.
+        unsafe { self.device.here()?.stream_follow(reader, mark.event, 0)? };
+        self.fetch(buffer, offset, out, reader)
     }
 
     fn copy(&self, buffer: &Buffer, from: usize, to: usize, bytes: usize) -> Result<()> {
@@ -411,6 +415,26 @@ impl Host for Cuda {
 }
 
 impl Cuda {
+    /// Reads from a buffer in the order of a stream.
+    fn fetch(&self, buffer: &Buffer, offset: usize, out: &mut [u8], stream: Handle) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (address, driver) = (buffer.at(offset, out.len())?, self.device.here()?);
+        let copy = |to: &mut [u8]| {
+            // SAFETY: in bounds on both sides, and the bytes have come when this returns.
+            unsafe {
+                driver.to_host(to.as_mut_ptr().cast(), address, to.len(), stream)?;
+                driver.stream_wait(stream)
+            }
+        };
+        let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(landing) = landing.bytes_mut().get_mut(..out.len()) else { return copy(out) };
+        copy(landing)?;
+        out.copy_from_slice(landing);
+        Ok(())
+    }
+
     /// Loads kernels, those that are not loaded yet together.
     fn need(&self, names: impl Iterator<Item = &'static str>) -> Result<()> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use akunu::{Error, KvType, Model, Options, Result, Sampling};
+use akunu_format::ModelFile;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::model::locate;
@@ -47,10 +48,9 @@ pub fn positive() -> clap::builder::RangedI64ValueParser<u32> {
 }
 
 impl EngineArguments {
-    /// Loads a model, with a spinner while it takes.
+    /// Loads a model, and shows how far that is.
     pub fn load(&self, given: Option<&str>, options: &Options) -> Result<Model> {
         let path = locate(given.unwrap_or(DEFAULT_MODEL))?;
-        let spinner = Spinner::new(&format!("loading {}", path.display()));
         let options = Options {
             backend: self.backend.clone(),
             threads: self.threads.map(|n| n as usize),
@@ -58,10 +58,16 @@ impl EngineArguments {
             context: self.ctx.map(|n| n as usize).or(options.context),
             ..options.clone()
         };
-        let model = Model::load(&path, &options);
-        spinner.clear();
-        model
+        load(&ModelFile::open(path)?, &options)
     }
+}
+
+/// Loads a model from an open file, and shows how far that is.
+pub fn load(file: &ModelFile, options: &Options) -> Result<Model> {
+    let spinner = Spinner::new(&format!("loading {}", file.path().display()));
+    let model = Model::watched(file, options, &mut |done, total| spinner.bytes(done, total));
+    spinner.clear();
+    model
 }
 
 /// How tokens are chosen. What is not given has another default in each command.

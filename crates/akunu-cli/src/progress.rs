@@ -45,13 +45,7 @@ impl Meter {
     /// So much is done, of so much where that is known.
     pub fn bytes(&mut self, done: u64, total: Option<u64>) {
         match &self.bar {
-            Some(bar) => {
-                if let Some(total) = total.filter(|&total| bar.length() != Some(total)) {
-                    bar.set_length(total);
-                    bar.set_style(bar_style());
-                }
-                bar.set_position(done);
-            }
+            Some(bar) => set_bytes(bar, done, total),
             None if self.last_line.elapsed() >= LINE_INTERVAL => {
                 self.last_line = Instant::now();
                 match total {
@@ -83,6 +77,13 @@ impl Spinner {
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         }))
+    }
+
+    /// Shows how far it is, in bytes: from then on as a bar.
+    pub fn bytes(&self, done: u64, total: u64) {
+        if let Some(bar) = &self.0 {
+            set_bytes(bar, done, Some(total));
+        }
     }
 
     /// Shows another text.
@@ -146,6 +147,14 @@ impl SoundMeter {
             bar.finish_and_clear();
         }
     }
+}
+
+fn set_bytes(bar: &ProgressBar, done: u64, total: Option<u64>) {
+    if let Some(total) = total.filter(|&total| bar.length() != Some(total)) {
+        bar.set_length(total);
+        bar.set_style(bar_style());
+    }
+    bar.set_position(done);
 }
 
 fn bar_style() -> ProgressStyle {

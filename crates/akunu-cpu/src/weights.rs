@@ -56,6 +56,7 @@ impl CpuWeights {
             start += matrix.as_ref().map_or(0, Matrix::bytes);
             weights.push(Weight { matrix, vector });
             source.release(&used.name);
+            source.loaded(start as u64, bytes as u64);
         }
         Ok(Arc::new(CpuWeights { weights }))
     }

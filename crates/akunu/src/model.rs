@@ -1,15 +1,16 @@
 //! A model that is ready to run.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use akunu_format::ModelFile;
+use akunu_format::{Mapping, ModelFile, Tensor};
 use akunu_program::arch::Architecture;
 use akunu_program::program::KvGroup;
 use akunu_program::rope::Scaling;
 use akunu_program::select::Sampling;
-use akunu_program::{Executable, KvType, Limits, SlotId, build, build_hidden, refuse_extra};
+use akunu_program::{Executable, KvType, Limits, SlotId, TensorSource, build, build_hidden, refuse_extra};
 use akunu_text::Tokenizer;
 use akunu_text::chat::ChatTemplates;
 
@@ -98,6 +99,23 @@ impl Model {
 
     /// Loads a model from an open file.
     pub fn from_file(file: &ModelFile, options: &Options) -> Result<Model> {
+        Model::watched(file, options, &mut |_, _| ())
+    }
+
+    /// Loads a model from an open file, and says how many bytes of its weights are ready, of how many: what the backend makes of
+    /// them, which need not be the size of the file.
+    ///
+    /// ```
+    /// use akunu::{Model, Options};
+    ///
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../akunu-program/tests/fixtures/tiny/llama/model.gguf");
+    /// let file = akunu_format::ModelFile::open(path)?;
+    /// let mut last = 0.0;
+    /// Model::watched(&file, &Options::default(), &mut |done, total| last = done as f64 / total as f64)?;
+    /// assert_eq!(last, 1.0);
+    /// # Ok::<(), akunu::Error>(())
+    /// ```
+    pub fn watched(file: &ModelFile, options: &Options, watch: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         options.check()?;
         let (architecture, names) = Architecture::of(file).map_err(Error::model(file.path()))?;
         let context = choose_context(options.context, &architecture)?;
@@ -108,7 +126,8 @@ impl Model {
         let program = build(&architecture, &names, file, context).map_err(&wrong)?;
         refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))
             .map_err(&wrong)?;
-        let weights = backend.load(file, &program.weights).map_err(&wrong)?;
+        let watched = Watched { file, watch: RefCell::new(watch) };
+        let weights = backend.load(&watched, &program.weights).map_err(&wrong)?;
         // The beginning of the other program, which numbers the weights alike.
         let hidden = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
@@ -225,6 +244,30 @@ impl Model {
     /// The executable and the cache's accounts.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.0.lock()
+    }
+}
+
+/// A file whose loading is watched.
+struct Watched<'a> {
+    file: &'a ModelFile,
+    watch: RefCell<&'a mut dyn FnMut(u64, u64)>,
+}
+
+impl TensorSource for Watched<'_> {
+    fn find(&self, name: &str) -> Option<Tensor<'_>> {
+        self.file.find(name)
+    }
+
+    fn mapping(&self, name: &str) -> Option<&Mapping> {
+        TensorSource::mapping(self.file, name)
+    }
+
+    fn release(&self, name: &str) {
+        self.file.release(name);
+    }
+
+    fn loaded(&self, done: u64, total: u64) {
+        (self.watch.borrow_mut())(done, total);
     }
 }
 

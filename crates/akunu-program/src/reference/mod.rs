@@ -47,6 +47,7 @@ impl Backend for Reference {
 
     fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> Result<Arc<dyn Weights>> {
         let mut data = Vec::with_capacity(uses.len());
+        let bytes = |uses: &[WeightUse]| uses.iter().map(|used| 4 * (used.rows * used.cols) as u64).sum();
         for used in uses {
             let tensor = source.find(&used.name).ok_or_else(|| Error::NoWeight(used.name.clone()))?;
             if tensor.len() != used.rows * used.cols {
@@ -59,6 +60,7 @@ impl Backend for Reference {
             }
             data.push(values);
             source.release(&used.name);
+            source.loaded(bytes(&uses[..data.len()]), bytes(uses));
         }
         Ok(Arc::new(ReferenceWeights { data, cols: uses.iter().map(|u| u.cols).collect() }))
     }

@@ -20,7 +20,7 @@ use self::plan::Plan;
 use self::prompts::Answered;
 use self::sample::{deviation, mean, range};
 use self::table::{Column, left, right};
-use crate::engine::{DEFAULT_MODEL, backend_names, positive};
+use crate::engine::{self, DEFAULT_MODEL, backend_names, positive};
 use crate::model::locate;
 use crate::output::{self, Out};
 use crate::progress::Spinner;
@@ -224,7 +224,7 @@ impl Arguments {
             outputs: self.most_sequences().max(Options::default().outputs),
             ..Options::default()
         };
-        Ok((Model::from_file(&file, &options)?, summary))
+        Ok((engine::load(&file, &options)?, summary))
     }
 
     fn answer(
@@ -233,8 +233,8 @@ impl Arguments {
         prompts: &[(String, String)],
         done: &mut dyn FnMut(Answered) -> Result<()>,
     ) -> Result<()> {
-        let spinner = Spinner::new(&format!("loading {}", path.display()));
         let (model, summary) = self.load(path, None)?;
+        let spinner = Spinner::new("warming up");
         let model_type = model_type(&model, &summary);
         let most_tokens = self.generate.iter().copied().max().unwrap_or(1).max(1);
         for (name, prompt) in prompts {
@@ -257,8 +257,8 @@ impl Arguments {
         let plans = self.plans();
         // A run has room for as many rows as there are positions.
         let context = plans.iter().map(|plan| plan.context()).max().unwrap_or(1).max(self.most_sequences());
-        let spinner = Spinner::new(&format!("loading {}", path.display()));
         let (model, summary) = self.load(path, Some(context))?;
+        let spinner = Spinner::new("warming up");
         let peer = self.peer.clone().map(|binary| Peer { binary });
         let sequences = (0..self.most_sequences()).map(|_| model.sequence());
         let mut sequences = sequences.collect::<akunu::Result<Vec<_>>>()?;

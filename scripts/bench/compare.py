@@ -24,6 +24,7 @@ def measure(args):
     for model in args.models:
         command = [args.akunu, "bench", model, "--peer", args.peer, "-o", "json"]
         command += ["-t", args.threads, "-p", args.prompt, "-n", args.generate, "-d", args.depth, "-r", args.repetitions]
+        command += ["--sequences", args.sequences]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         for test in found:
             test["name"] = Path(model).stem
@@ -38,6 +39,7 @@ def key(test):
 
 def kind(test):
     what = f"pp{test['n_prompt']}" if test["n_prompt"] else f"tg{test['n_gen']}"
+    what += f" x{test['n_sequences']}" if test["n_sequences"] > 1 else ""
     return what + (f" @ {test['n_depth']}" if test["n_depth"] else "")
 
 
@@ -107,6 +109,7 @@ def main():
     command.add_argument("-n", "--generate", default="128")
     command.add_argument("-d", "--depth", default="0")
     command.add_argument("-r", "--repetitions", default="5")
+    command.add_argument("--sequences", default="1")
     command = commands.add_parser("table")
     command.set_defaults(run=table)
     command.add_argument("results")

@@ -16,8 +16,6 @@ fn tiny_model() -> String {
 /// A llama-bench that takes 10 ms for everything, or ends with `code`.
 #[cfg(unix)]
 fn peer(folder: &Path, code: i32) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-
     let script = format!(
         r#"#!/bin/sh
 echo "$@" >> "$0.log"
@@ -30,7 +28,28 @@ echo '[{{"build_commit": "abc", "build_number": 7, "backends": "CPU",' \
     "\"n_threads\": $t, \"n_prompt\": $p, \"n_gen\": $n, \"n_depth\": $d, \"samples_ns\": [10000000]}}]"
 "#
     );
-    let path = folder.join("llama-bench");
+    program(folder, "llama-bench", &script)
+}
+
+/// A llama-batched-bench that takes 10 ms for everything.
+#[cfg(unix)]
+fn batched_peer(folder: &Path) {
+    let script = r#"#!/bin/sh
+echo "$@" >> "$0.log"
+while [ $# -gt 0 ]; do
+    case "$1" in -ntg) n=$2;; -npl) s=$2;; -t) t=$2;; esac
+    shift
+done
+echo "{\"n_threads\": $t, \"pp\": 1, \"tg\": $n, \"pl\": $s, \"t_pp\": 1.0, \"t_tg\": 0.01}"
+"#;
+    program(folder, "llama-batched-bench", script);
+}
+
+#[cfg(unix)]
+fn program(folder: &Path, name: &str, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+
+    let path = folder.join(name);
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
@@ -72,7 +91,6 @@ fn tokens_of_sequences_that_run_together_are_all_counted() {
     }
     let table = run(cache.path(), &arguments).ok();
     assert!(table.lines().last().unwrap().contains("tg4 x3 @ d2"), "{table}");
-    run(cache.path(), &["bench", &model, "--sequences", "2", "--peer", "x"]).failed(2);
     run(cache.path(), &["bench", &model, "--sequences", "0"]).failed(2);
 }
 
@@ -101,6 +119,29 @@ fn a_peer_runs_the_same_tests_in_turn() {
     assert_eq!(calls[5], format!("-m {model} -o json -t 1 -p 0 -n 4 -d 0 -r 1"));
     let table = run(folder.path(), &arguments).ok();
     assert!(table.lines().next().unwrap().contains("ratio"), "{table}");
+}
+
+#[cfg(unix)]
+#[test]
+fn sequences_that_run_together_have_a_peer_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = peer(folder.path(), 0);
+    let (model, binary) = (tiny_model(), binary.to_str().unwrap());
+    let arguments = ["bench", &model, "-p", "0", "-n", "4", "-d", "0,2", "--sequences", "1,3", "-r", "1"];
+    let arguments = [&arguments[..], &["-t", "1", "-o", "json", "--peer", binary]].concat();
+    let error = run(folder.path(), &arguments).failed(1);
+    assert!(error.contains("llama-batched-bench could not be started"), "{error}");
+    batched_peer(folder.path());
+    let json = run(folder.path(), &arguments).json();
+    for (test, tokens) in json.as_array().unwrap().iter().zip([4.0, 4.0, 12.0, 12.0]) {
+        let rate = test["peer_median_ts"].as_f64().unwrap();
+        assert!((rate * 0.01 / tokens - 1.0).abs() < 1e-12, "{test}");
+    }
+    let log = std::fs::read_to_string(folder.path().join("llama-batched-bench.log")).unwrap();
+    let call = |prompt, context| {
+        format!("-m {model} --output-format jsonl -t 1 -tb 1 -npp {prompt} -ntg 4 -npl 3 -c {context}")
+    };
+    assert_eq!(log.lines().collect::<Vec<_>>(), [call(1, 15), call(2, 21)]);
 }
 
 #[cfg(unix)]

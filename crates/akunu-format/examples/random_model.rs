@@ -1,47 +1,80 @@
-//! Writes a random model of TinyLlama's shape (1.1 billion weights, F16) with a vocabulary of 49,152 tokens: for measuring speed where the
-//! text does not matter. Quantise it with `akunu quantize`.
+//! Writes a random model in F16, of TinyLlama's shape (1.1 billion weights) or of SmolLM2's (135 million), with a vocabulary of 49,152 tokens: for
+//! measuring speed where the text does not matter. Quantise it with `akunu quantize`.
 //!
 //!     cargo run --release -p akunu-format --example random_model -- random-1.1b-F16.gguf
+//!     cargo run --release -p akunu-format --example random_model -- random-135m-F16.gguf 135m
 
 use akunu_format::gguf::Writer;
 use akunu_format::{DType, Result};
 use half::f16;
 
-const LAYERS: u32 = 22;
-const EMBEDDING: usize = 2048;
-const FEED_FORWARD: usize = 5632;
-const HEADS: u32 = 32;
-const KV_HEADS: u32 = 4;
-/// 4 heads of 64.
-const KV: usize = 256;
-const CONTEXT: u32 = 2048;
+/// The numbers a model is made by.
+struct Shape {
+    name: &'static str,
+    layers: u32,
+    embedding: usize,
+    feed_forward: usize,
+    heads: u32,
+    kv_heads: u32,
+    context: u32,
+    /// Whether the output has weights of its own.
+    has_output: bool,
+}
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "1.1b",
+        layers: 22,
+        embedding: 2048,
+        feed_forward: 5632,
+        heads: 32,
+        kv_heads: 4,
+        context: 2048,
+        has_output: true,
+    },
+    Shape {
+        name: "135m",
+        layers: 30,
+        embedding: 576,
+        feed_forward: 1536,
+        heads: 9,
+        kv_heads: 3,
+        context: 8192,
+        has_output: false,
+    },
+];
+
 const VOCABULARY: usize = 49_152;
 /// What such models begin their training with.
 const DEVIATION: f32 = 0.02;
 
 fn main() {
-    let Some(path) = std::env::args().nth(1) else {
-        eprintln!("usage: random_model OUT.gguf");
+    let mut arguments = std::env::args().skip(1);
+    let path = arguments.next();
+    let name = arguments.next().unwrap_or_else(|| SHAPES[0].name.to_owned());
+    let shape = SHAPES.iter().find(|shape| shape.name == name);
+    let (Some(path), Some(shape)) = (path, shape) else {
+        eprintln!("usage: random_model OUT.gguf [1.1b|135m]");
         std::process::exit(2);
     };
-    if let Err(error) = write(&path) {
+    if let Err(error) = write(&path, shape) {
         eprintln!("random_model: {error}");
         std::process::exit(1);
     }
 }
 
-fn write(path: &str) -> Result<()> {
+fn write(path: &str, shape: &Shape) -> Result<()> {
     let mut writer = Writer::new();
     writer.metadata("general.architecture", "llama")?;
-    writer.metadata("general.name", "random 1.1B")?;
+    writer.metadata("general.name", format!("random {}", shape.name).as_str())?;
     for (key, value) in [
-        ("llama.block_count", LAYERS),
-        ("llama.context_length", CONTEXT),
-        ("llama.embedding_length", EMBEDDING as u32),
-        ("llama.feed_forward_length", FEED_FORWARD as u32),
-        ("llama.attention.head_count", HEADS),
-        ("llama.attention.head_count_kv", KV_HEADS),
-        ("llama.rope.dimension_count", EMBEDDING as u32 / HEADS),
+        ("llama.block_count", shape.layers),
+        ("llama.context_length", shape.context),
+        ("llama.embedding_length", shape.embedding as u32),
+        ("llama.feed_forward_length", shape.feed_forward as u32),
+        ("llama.attention.head_count", shape.heads),
+        ("llama.attention.head_count_kv", shape.kv_heads),
+        ("llama.rope.dimension_count", shape.embedding as u32 / shape.heads),
         ("llama.vocab_size", VOCABULARY as u32),
         // F16, as llama.cpp counts file types.
         ("general.file_type", 1),
@@ -52,7 +85,7 @@ fn write(path: &str) -> Result<()> {
     writer.metadata("llama.rope.freq_base", &10_000_f32)?;
     vocabulary(&mut writer)?;
 
-    let tensors = tensors();
+    let tensors = tensors(shape);
     for (name, shape) in &tensors {
         let dtype = if shape.len() == 1 { DType::F32 } else { DType::F16 };
         writer.tensor(name, dtype, shape)?;
@@ -97,23 +130,27 @@ fn vocabulary(writer: &mut Writer) -> Result<()> {
 }
 
 /// Names and shapes, outermost dimension first.
-fn tensors() -> Vec<(String, Vec<usize>)> {
+fn tensors(shape: &Shape) -> Vec<(String, Vec<usize>)> {
+    let (embedding, feed_forward) = (shape.embedding, shape.feed_forward);
+    let kv = embedding / shape.heads as usize * shape.kv_heads as usize;
     let mut tensors = vec![
-        ("token_embd.weight".to_owned(), vec![VOCABULARY, EMBEDDING]),
-        ("output_norm.weight".to_owned(), vec![EMBEDDING]),
-        ("output.weight".to_owned(), vec![VOCABULARY, EMBEDDING]),
+        ("token_embd.weight".to_owned(), vec![VOCABULARY, embedding]),
+        ("output_norm.weight".to_owned(), vec![embedding]),
     ];
-    for layer in 0..LAYERS {
+    if shape.has_output {
+        tensors.push(("output.weight".to_owned(), vec![VOCABULARY, embedding]));
+    }
+    for layer in 0..shape.layers {
         for (name, shape) in [
-            ("attn_norm", vec![EMBEDDING]),
-            ("attn_q", vec![EMBEDDING, EMBEDDING]),
-            ("attn_k", vec![KV, EMBEDDING]),
-            ("attn_v", vec![KV, EMBEDDING]),
-            ("attn_output", vec![EMBEDDING, EMBEDDING]),
-            ("ffn_norm", vec![EMBEDDING]),
-            ("ffn_gate", vec![FEED_FORWARD, EMBEDDING]),
-            ("ffn_up", vec![FEED_FORWARD, EMBEDDING]),
-            ("ffn_down", vec![EMBEDDING, FEED_FORWARD]),
+            ("attn_norm", vec![embedding]),
+            ("attn_q", vec![embedding, embedding]),
+            ("attn_k", vec![kv, embedding]),
+            ("attn_v", vec![kv, embedding]),
+            ("attn_output", vec![embedding, embedding]),
+            ("ffn_norm", vec![embedding]),
+            ("ffn_gate", vec![feed_forward, embedding]),
+            ("ffn_up", vec![feed_forward, embedding]),
+            ("ffn_down", vec![embedding, feed_forward]),
         ] {
             tensors.push((format!("blk.{layer}.{name}.weight"), shape));
         }

@@ -87,7 +87,7 @@ pub struct Arguments {
         value_delimiter = ',',
         default_value = "1",
         value_parser = positive(),
-        conflicts_with_all = ["peer", "prompts"]
+        conflicts_with = "prompts"
     )]
     sequences: Vec<u32>,
 
@@ -103,7 +103,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "N", value_parser = positive())]
     threads: Option<u32>,
 
-    /// A llama-bench binary to run beside, one run of it after each of ours
+    /// A llama-bench binary to run beside, one run of it after each of ours; with --sequences, the llama-batched-bench in its folder
     #[arg(long, value_name = "PATH")]
     peer: Option<PathBuf>,
 

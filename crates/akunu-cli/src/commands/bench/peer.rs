@@ -1,4 +1,4 @@
-//! A llama-bench binary that measures the same, for comparison.
+//! A llama-bench binary that measures the same, for comparison; for several sequences together the llama-batched-bench beside it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,9 +28,22 @@ struct Report {
     samples_ns: Vec<u64>,
 }
 
+/// What llama-batched-bench says of one test.
+#[derive(Deserialize)]
+struct BatchedReport {
+    n_threads: usize,
+    #[serde(rename = "tg")]
+    generate: usize,
+    #[serde(rename = "pl")]
+    sequences: usize,
+    /// For generating, in seconds.
+    #[serde(rename = "t_tg")]
+    seconds: f64,
+}
+
 /// One run of the peer.
 pub struct Run {
-    /// The build: its number and commit, where it knows them.
+    /// The build: its number and commit, where it tells them.
     pub build: String,
     pub backends: String,
     /// Tokens per second.
@@ -55,26 +68,21 @@ pub struct Comparison {
 }
 
 impl Peer {
-    /// Runs a test once, after the warm-up that llama-bench does by itself.
+    /// Runs a test once, after the warm-up that the binary does by itself.
     pub fn run(&self, model: &Path, threads: usize, plan: Plan) -> Result<Run> {
+        if plan.sequences > 1 {
+            self.together(model, threads, plan)
+        } else {
+            self.alone(model, threads, plan)
+        }
+    }
+
+    fn alone(&self, model: &Path, threads: usize, plan: Plan) -> Result<Run> {
         let name = self.binary.display();
         let numbers =
             [("-t", threads), ("-p", plan.prompt), ("-n", plan.generate), ("-d", plan.depth), ("-r", 1)];
-        let mut command = Command::new(&self.binary);
-        command.arg("-m").arg(model).args(["-o", "json"]).stdin(Stdio::null());
-        for (flag, value) in numbers {
-            command.arg(flag).arg(value.to_string());
-        }
-        let output = command.output().with_context(|| format!("{name} could not be started"))?;
-        if crate::stop::asked().is_break() {
-            return Err(Error::Stopped.into());
-        }
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("and said nothing");
-            bail!("{name} failed on {} ({}): {last}", plan.name(), output.status);
-        }
-        let reports: Vec<Report> = serde_json::from_slice(&output.stdout)
+        let output = said(&self.binary, model, &["-o", "json"], &numbers, plan)?;
+        let reports: Vec<Report> = serde_json::from_slice(&output)
             .with_context(|| format!("{name} did not answer as llama-bench does"))?;
         let [report] = &reports[..] else {
             bail!("{name} gave {} results for one test", reports.len());
@@ -92,6 +100,54 @@ impl Peer {
             rate: plan.tokens() as f64 * 1e9 / nanoseconds as f64,
         })
     }
+
+    /// llama-batched-bench cannot do without a prompt: of one token where nothing comes before.
+    fn together(&self, model: &Path, threads: usize, plan: Plan) -> Result<Run> {
+        let binary = self.binary.with_file_name("llama-batched-bench");
+        let name = binary.display();
+        let numbers = [
+            ("-t", threads),
+            ("-tb", threads),
+            ("-npp", plan.depth.max(1)),
+            ("-ntg", plan.generate),
+            ("-npl", plan.sequences),
+            ("-c", plan.sequences * (plan.context() + 1)),
+        ];
+        let output = said(&binary, model, &["--output-format", "jsonl"], &numbers, plan)?;
+        let report: BatchedReport = serde_json::from_slice(&output)
+            .with_context(|| format!("{name} did not answer as llama-batched-bench does"))?;
+        let did = (report.n_threads, report.generate, report.sequences);
+        let asked = (threads, plan.generate, plan.sequences);
+        ensure!(did == asked, "{name} ran {did:?} (threads, tokens, sequences) when asked for {asked:?}");
+        ensure!(report.seconds > 0.0, "{name} took no time for {}", plan.name());
+        Ok(Run { build: String::new(), backends: String::new(), rate: plan.tokens() as f64 / report.seconds })
+    }
+}
+
+/// What a binary says of a test, on its standard output.
+fn said(
+    binary: &Path,
+    model: &Path,
+    form: &[&str],
+    numbers: &[(&str, usize)],
+    plan: Plan,
+) -> Result<Vec<u8>> {
+    let name = binary.display();
+    let mut command = Command::new(binary);
+    command.arg("-m").arg(model).args(form).stdin(Stdio::null());
+    for (flag, value) in numbers {
+        command.arg(flag).arg(value.to_string());
+    }
+    let output = command.output().with_context(|| format!("{name} could not be started"))?;
+    if crate::stop::asked().is_break() {
+        return Err(Error::Stopped.into());
+    }
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("and said nothing");
+        bail!("{name} failed on {} ({}): {last}", plan.name(), output.status);
+    }
+    Ok(output.stdout)
 }
 
 impl Comparison {

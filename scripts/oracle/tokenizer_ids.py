@@ -29,6 +29,8 @@ NAMES = {
     "gpt2": "tokenizers/gpt2",
     "minilm": "models/minilm",
 }
+# Of tiny_unigram.py, beside the output.
+UNIGRAM = ["unigram", "unigram_bytes"]
 MASK = (1 << 64) - 1
 HTML = "a b bbox blockquote body br caption code div em footer h1 h2 h3 h4 h5 h6 html i iframe img li ol p pre s span strong sub sup table tbody td tfoot th thead tr u ul".split()
 
@@ -87,6 +89,11 @@ def is_structure(text):
 def without_special(tokenizer):
     keep = [t for t in tokenizer["added_tokens"] if not (t["special"] or is_structure(t["content"]))]
     vocabulary = tokenizer["model"]["vocab"]
+    if isinstance(vocabulary, list):
+        # A Unigram model finds all of its pieces in any text: give special ones names that no text has.
+        special = {t["content"] for t in tokenizer["added_tokens"]}
+        vocabulary = [["\U0010fffd" + piece if piece in special else piece, score] for piece, score in vocabulary]
+        return {**tokenizer, "added_tokens": keep, "model": {**tokenizer["model"], "vocab": vocabulary}}
     assert all(t["content"] in vocabulary for t in keep), "taking tokens out would move these"
     return {**tokenizer, "added_tokens": keep}
 
@@ -97,8 +104,10 @@ def main(test_data, output):
     generator = Generator(pool["fragments"], pool["ranges"])
     strings = [generator.string(number) for number in range(STRINGS)]
     result = {"strings": block_hashes([s.encode() for s in strings]), "tokenizers": {}}
-    for name, folder in NAMES.items():
-        source = json.loads((pathlib.Path(test_data) / folder / "tokenizer.json").read_text("utf-8"))
+    files = {name: pathlib.Path(test_data) / folder / "tokenizer.json" for name, folder in NAMES.items()}
+    files |= {name: pathlib.Path(output).with_name(f"{name}.json") for name in UNIGRAM}
+    for name, file in files.items():
+        source = json.loads(file.read_text("utf-8"))
         source["truncation"] = source["padding"] = None
         parse = tokenizers.Tokenizer.from_str(json.dumps(source))
         plain = tokenizers.Tokenizer.from_str(json.dumps(without_special(source)))

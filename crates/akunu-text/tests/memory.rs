@@ -72,6 +72,13 @@ fn json(folder: &Path, tokens: &[String], merges: &[&str]) -> PathBuf {
     path
 }
 
+fn unigram(folder: &Path, tokens: &[String]) -> PathBuf {
+    let path = folder.join("tokenizer.json");
+    let entries: Vec<_> = tokens.iter().map(|token| format!("[{token:?},-1]")).collect();
+    fs::write(&path, format!(r#"{{"model":{{"type":"Unigram","vocab":[{}]}}}}"#, entries.join(","))).unwrap();
+    path
+}
+
 /// One test: what two at a time allocate could not be told apart.
 #[test]
 fn loading_holds_at_most_eight_times_the_file() {
@@ -86,6 +93,7 @@ fn loading_holds_at_most_eight_times_the_file() {
         let error = load(&write(folder.path(), &few, &pairs)).unwrap_err().to_string();
         assert!(error.contains("300000 pairs are more than the tokens can be made of"), "{error}");
     }
+    load(&unigram(folder.path(), &many)).unwrap();
     #[cfg(feature = "test-data")]
     real_vocabularies();
 }

@@ -87,6 +87,18 @@ impl Borders {
     }
 }
 
+impl Fallback {
+    /// The tokens for text the vocabulary does not have.
+    pub fn tokens(&self, text: &[u8], mut token: impl FnMut(TokenId)) {
+        match &self.bytes {
+            Some(table) if text.iter().all(|&byte| table[byte as usize] != NONE) => {
+                text.iter().for_each(|&byte| token(table[byte as usize]));
+            }
+            _ => self.unknown.into_iter().for_each(token),
+        }
+    }
+}
+
 /// Memory that encoding needs, kept from word to word.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -127,7 +139,7 @@ impl Bpe {
                 let mut start = 0;
                 for &Symbol { id, end } in &*symbols {
                     match id {
-                        NONE => self.fall_back(&word.as_bytes()[start..end as usize], |id| {
+                        NONE => self.fallback.tokens(&word.as_bytes()[start..end as usize], |id| {
                             if !(self.fallback.fuse
                                 && Some(id) == self.fallback.unknown
                                 && ids.last() == Some(&id))
@@ -172,20 +184,10 @@ impl Bpe {
                 _ => symbols.push(Symbol { id, end }),
             };
             match id {
-                NONE => self.fall_back(&word.as_bytes()[start..end as usize], |id| push(id, end)),
+                NONE => self.fallback.tokens(&word.as_bytes()[start..end as usize], |id| push(id, end)),
                 _ => push(id, end),
             }
             start = end as usize;
-        }
-    }
-
-    /// The tokens for a character (or byte) the vocabulary does not have.
-    fn fall_back(&self, character: &[u8], mut token: impl FnMut(TokenId)) {
-        match &self.fallback.bytes {
-            Some(table) if character.iter().all(|&byte| table[byte as usize] != NONE) => {
-                character.iter().for_each(|&byte| token(table[byte as usize]));
-            }
-            _ => self.fallback.unknown.into_iter().for_each(token),
         }
     }
 }

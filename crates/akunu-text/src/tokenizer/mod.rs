@@ -6,7 +6,7 @@
 //! 1. *added tokens* are found in the text and kept whole ([`Special`] says which),
 //! 2. what lies between is *normalized* (Unicode normal form, space marks, lower case),
 //! 3. *pre-tokenized* into words that no token crosses,
-//! 4. *encoded* word by word: byte-pair merging by merge list, by score or by rank, or WordPiece,
+//! 4. *encoded* word by word: byte-pair merging by merge list, by score or by rank, WordPiece, or Unigram,
 //! 5. and framed by the model's own beginning and end tokens ([`AddSpecial`]).
 //!
 //! No stage takes more than O(n log n), whatever the text.
@@ -14,7 +14,7 @@
 //! | vocabulary | read by | kinds |
 //! |---|---|---|
 //! | GGUF metadata | [`from_gguf`](Tokenizer::from_gguf) | `llama` (SentencePiece), `gpt2` (byte level, cut as `tokenizer.ggml.pre` says), `gemma4`, `bert` |
-//! | `tokenizer.json` | [`from_json`](Tokenizer::from_json), [`from_dir`](Tokenizer::from_dir) | BPE and WordPiece with the usual normalizers, pre-tokenizers, post-processors and decoders |
+//! | `tokenizer.json` | [`from_json`](Tokenizer::from_json), [`from_dir`](Tokenizer::from_dir) | BPE, WordPiece and Unigram with the usual normalizers, pre-tokenizers, post-processors and decoders |
 //! | `tekken.json`, `tokenizer.model` | [`from_file`](Tokenizer::from_file) | Mistral's; SentencePiece's byte-pair models |
 //! | whisper.cpp's container | [`from_whisper`](Tokenizer::from_whisper) | English, and both multilingual ones |
 //!
@@ -47,6 +47,7 @@ mod assemble;
 mod bpe;
 mod byte_level;
 pub(crate) mod charset;
+mod charsmap;
 mod error;
 mod families;
 mod files;
@@ -62,6 +63,7 @@ mod sentencepiece;
 mod shown;
 mod special;
 mod tekken;
+mod unigram;
 mod vocab;
 mod whisper;
 mod wordpiece;
@@ -75,6 +77,7 @@ use bpe::Bpe;
 use normalize::Normalizer;
 use pretokenize::{Step, pretokenize};
 use special::Roles;
+use unigram::Unigram;
 use vocab::{NONE, PieceIndex, Pieces};
 use wordpiece::WordPiece;
 
@@ -146,6 +149,14 @@ pub struct PairEnds {
 enum Model {
     Bpe(Bpe),
     WordPiece(WordPiece),
+    Unigram(Unigram),
+}
+
+/// Memory that encoding needs, kept from word to word.
+#[derive(Default)]
+struct Scratch {
+    bpe: bpe::Scratch,
+    unigram: unigram::Scratch,
 }
 
 /// How the pieces of a vocabulary are written down in its file.
@@ -229,7 +240,7 @@ impl Tokenizer {
         let is_text = |id: &TokenId| kinds.get(*id as usize).is_some_and(|kind| *kind != TokenKind::Control);
         match &mut parts.model {
             Model::WordPiece(wordpiece) => wordpiece.unknown = wordpiece.unknown.filter(is_text),
-            Model::Bpe(Bpe { fallback, .. }) => {
+            Model::Bpe(Bpe { fallback, .. }) | Model::Unigram(Unigram { fallback, .. }) => {
                 fallback.unknown = fallback.unknown.filter(is_text);
                 let bytes = fallback.bytes.iter_mut().flat_map(|table| table.iter_mut());
                 bytes.filter(|id| !is_text(id)).for_each(|id| *id = NONE);
@@ -269,7 +280,7 @@ impl Tokenizer {
         };
         let mut ids = Vec::with_capacity(text.len() / 3 + 8);
         ids.extend_from_slice(prefix);
-        let mut scratch = bpe::Scratch::default();
+        let mut scratch = Scratch::default();
         self.0.added.cut(text, trust, |part| match part {
             Part::Token(id) => ids.push(id),
             Part::Text(range) => {
@@ -296,7 +307,7 @@ impl Tokenizer {
         text: &str,
         first: bool,
         trust: &Trust,
-        scratch: &mut bpe::Scratch,
+        scratch: &mut Scratch,
         ids: &mut Vec<TokenId>,
     ) {
         let normalized = self.0.normalizers.iter().fold(Cow::Borrowed(text), |text, step| step.apply(text));
@@ -314,11 +325,12 @@ impl Tokenizer {
         });
     }
 
-    fn encode_words(&self, text: &str, first: bool, scratch: &mut bpe::Scratch, ids: &mut Vec<TokenId>) {
+    fn encode_words(&self, text: &str, first: bool, scratch: &mut Scratch, ids: &mut Vec<TokenId>) {
         let vocabulary = &self.0.vocabulary;
         pretokenize(&self.0.steps, text, first, &mut |word| match &self.0.model {
-            Model::Bpe(bpe) => bpe.encode(vocabulary, word, scratch, ids),
+            Model::Bpe(bpe) => bpe.encode(vocabulary, word, &mut scratch.bpe, ids),
             Model::WordPiece(wordpiece) => wordpiece.encode(vocabulary, word, ids),
+            Model::Unigram(unigram) => unigram.encode(vocabulary, word, &mut scratch.unigram, ids),
         });
     }
 

@@ -7,6 +7,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_normalization::{is_nfc, is_nfd, is_nfkc, is_nfkd};
 
 use super::charset::CharSet;
+use super::charsmap::CharsMap;
 use super::pretokenize::Matcher;
 
 /// One step of normalisation.
@@ -32,6 +33,7 @@ pub(crate) enum Normalizer {
     /// Removes spaces at the ends, and all but one elsewhere.
     CollapseSpaces,
     Bert(BertNormalizer),
+    CharsMap(CharsMap),
 }
 
 impl Normalizer {
@@ -57,6 +59,7 @@ impl Normalizer {
                 text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ").into()
             }
             Self::Bert(bert) => bert.apply(&text).into(),
+            Self::CharsMap(map) => map.apply(&text).into(),
         }
     }
 
@@ -74,6 +77,7 @@ impl Normalizer {
             Self::Replace { with, .. } => with.len().max(1),
             // Decomposition, and two spaces beside every Chinese character.
             Self::Bert(_) => 6,
+            Self::CharsMap(map) => map.growth(),
             Self::StripAccents | Self::Strip { .. } | Self::Prepend(_) | Self::CollapseSpaces => 1,
         }
     }

@@ -159,20 +159,50 @@ fn merges_must_name_tokens() {
 
 #[test]
 fn components_that_are_not_known_are_refused_by_name() {
-    for (field, name) in
-        [("/normalizer", "Precompiled"), ("/pre_tokenizer", "Odd"), ("/post_processor", "Odd")]
-    {
+    for (field, name) in [("/normalizer", "Odd"), ("/pre_tokenizer", "Odd"), ("/post_processor", "Odd")] {
         let error = with(field, json!({"type": name}));
         assert!(error.contains(&format!("unknown variant `{name}`")), "{error}");
     }
-    assert_eq!(with("/model/type", json!("Unigram")), "tokenizer.json: model \"Unigram\" is not supported");
-    assert_eq!(with("/model/vocab", json!([["a", -1.5]])), "tokenizer.json: model \"BPE\" is not supported");
+    assert_eq!(with("/model/type", json!("Odd")), "tokenizer.json: model \"Odd\" is not supported");
     assert_eq!(
         with("/decoder", json!({"type": "Fuse"})),
         "tokenizer.json: decoder \"Fuse\" alone is not supported"
     );
     let file = json!({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}});
     assert_eq!(error(load(&file)), "tokenizer.json: model.unk_token: \"[UNK]\" is no token");
+}
+
+#[test]
+fn pieces_must_have_scores_where_they_count_and_nowhere_else() {
+    assert_eq!(with("/model/type", json!("Unigram")), "tokenizer.json: model.vocab: has no scores");
+    assert_eq!(
+        with("/model/vocab", json!([["a", -1.5]])),
+        "tokenizer.json: model.vocab: has scores and no ids, which BPE needs"
+    );
+    let unigram = |vocab: Value, unknown| {
+        error(load(&json!({"model": {"type": "Unigram", "vocab": vocab, "unk_id": unknown}})))
+    };
+    assert_eq!(unigram(json!([["a", -1.5]]), 7), "tokenizer.json: model.unk_id: 7 is not the id of a token");
+    let endless =
+        Tokenizer::from_json(r#"{"model": {"type": "Unigram", "vocab": [["a", 1e999]]}}"#, None, None);
+    assert!(error(endless).contains("number out of range"));
+    assert!(unigram(json!([["a"]]), 0).contains("invalid length 1"));
+    assert!(unigram(json!([["a", -1.0, 2]]), 0).starts_with("tokenizer.json: "));
+    let long = "x".repeat(513);
+    assert_eq!(
+        unigram(json!([["a", -1.0], [long, -1.0]]), 0),
+        "tokenizer.json: model.vocab[1]: a piece of 513 bytes is not supported"
+    );
+}
+
+#[test]
+fn damaged_character_maps_are_refused() {
+    // Three bytes of a length, a trie that is longer than the file, one that is not of whole units, replacements that are no text.
+    for map in ["!", "AAAA", "BAAAAAA=", "AwAAAAAAAA==", "AAAAAP8="] {
+        let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": map});
+        let error = with("/normalizer", normalizer);
+        assert_eq!(error, "tokenizer.json: normalizer.precompiled_charsmap: is damaged", "{map}");
+    }
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+
 use super::FILE;
 use super::schema;
 use crate::tokenizer::PairEnds;
 use crate::tokenizer::bpe::SPACE_MARK;
+use crate::tokenizer::charsmap::CharsMap;
 use crate::tokenizer::error::{Result, TokenizerError};
 use crate::tokenizer::families;
 use crate::tokenizer::normalize::{BertNormalizer, Normalizer};
@@ -68,6 +71,13 @@ fn flat_normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normalizer>> {
             return unsupported(format!("a normalizer that prepends {} bytes", prepend.len()));
         }
         Json::Prepend { prepend } => Normalizer::Prepend(prepend),
+        Json::Precompiled { precompiled_charsmap } => {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(precompiled_charsmap).ok();
+            let map = bytes.and_then(|bytes| CharsMap::read(&bytes)).ok_or_else(|| {
+                TokenizerError::invalid(format!("{FILE}: normalizer.precompiled_charsmap"), "is damaged")
+            })?;
+            Normalizer::CharsMap(map)
+        }
         Json::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
             let strip_accents = strip_accents.unwrap_or(lowercase);
             Normalizer::Bert(BertNormalizer::new(clean_text, handle_chinese_chars, strip_accents, lowercase))

@@ -4,13 +4,14 @@ mod components;
 mod schema;
 
 use components::{Decoding, Ends};
-use schema::{Config, Generation, PairList, PieceList, Vocab};
+use schema::{Config, Generation, PairList, PieceList};
 
 use super::added::{AddedToken, AddedTokens};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
 use super::error::{Result, TokenizerError};
 use super::merges::{self, Merges};
 use super::special::{Roles, end_ids, is_special};
+use super::unigram::Unigram;
 use super::vocab::{NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
 use super::{Model, PairEnds, Parts, Spelling, Tokenizer, Vocabulary, shown};
@@ -37,17 +38,14 @@ impl Tokenizer {
     }
 }
 
-fn build(file: schema::File, config: &Config, generation: &Generation) -> Result<Tokenizer> {
+fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Result<Tokenizer> {
     let normalizers = file.normalizer.map(components::normalizers).transpose()?.unwrap_or_default();
     let cutting = file.pre_tokenizer.map(components::steps).transpose()?.unwrap_or_default();
     let decoding = file.decoder.map_or(Ok(Decoding::default()), components::decoding)?;
     let ends = file.post_processor.map_or(Ok(Ends::default()), components::ends)?;
 
-    let Vocab::Ids(pieces) = &file.model.vocab else {
-        let kind = file.model.kind.as_deref().unwrap_or("Unigram");
-        return Err(TokenizerError::unsupported(format!("{FILE}: model \"{kind}\"")));
-    };
-    let mut tokens = Tokens::new(pieces, &file.added_tokens)?;
+    let scores = file.model.vocab.scores.take();
+    let mut tokens = Tokens::new(&file.model.vocab.pieces, &file.added_tokens)?;
     tokens.set_kinds(&file.model, &file.added_tokens);
     let roles = roles(config, generation, &tokens, &ends, &file.model)?;
     let end_ids = end_ids(&roles, |text| tokens.find(text));
@@ -56,9 +54,15 @@ fn build(file: schema::File, config: &Config, generation: &Generation) -> Result
     }
     let spelling = if cutting.byte_level { Spelling::Bytes } else { Spelling::Text };
     let vocabulary = tokens.vocabulary(spelling)?;
+    // Files from before models had types say it by what they have.
     let model = match file.model.kind.as_deref() {
+        Some("Unigram") => unigram(&file.model, scores, &tokens, &vocabulary)?,
+        None if scores.is_some() => unigram(&file.model, scores, &tokens, &vocabulary)?,
+        Some(kind @ ("BPE" | "WordPiece")) if scores.is_some() => {
+            let problem = format!("has scores and no ids, which {kind} needs");
+            return Err(TokenizerError::invalid(format!("{FILE}: model.vocab"), problem));
+        }
         Some("BPE") => bpe(&file.model, &tokens, &vocabulary, spelling)?,
-        // Files from before models had types.
         None if file.model.merges.is_some() => bpe(&file.model, &tokens, &vocabulary, spelling)?,
         Some("WordPiece") => wordpiece(&file.model, &tokens)?,
         Some(other) => return Err(TokenizerError::unsupported(format!("{FILE}: model \"{other}\""))),
@@ -189,9 +193,24 @@ impl<'a> Tokens<'a> {
             let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
             self.kinds[token.id as usize] = kind;
         }
-        if let Some(id) = model.unk_token.as_deref().and_then(|name| self.id(name)) {
+        if let Some(id) = self.unknown(model) {
             self.kinds[id as usize] = TokenKind::Unknown;
         }
+    }
+
+    /// The token for what the vocabulary cannot spell, which files have by name or by id.
+    fn unknown(&self, model: &schema::Model) -> Option<TokenId> {
+        let named = model.unk_token.as_deref().and_then(|name| self.id(name));
+        named.or(model.unk_id.filter(|&id| (id as usize) < self.texts.len()))
+    }
+
+    /// The tokens of single bytes.
+    fn bytes(&self) -> Box<[TokenId; 256]> {
+        let mut table = Box::new([NONE; 256]);
+        (0..=255u8).for_each(|byte| {
+            table[byte as usize] = self.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
+        });
+        table
     }
 
     fn find(&self, text: &str) -> Option<(TokenId, TokenKind)> {
@@ -233,20 +252,13 @@ fn bpe(model: &schema::Model, tokens: &Tokens, vocabulary: &Vocabulary, spelling
         let field = format!("{FILE}: model.unk_token");
         tokens.id(name).ok_or_else(|| TokenizerError::invalid(field, format!("{name:?} is no token")))
     });
-    let fallback_bytes = || {
-        let mut table = Box::new([NONE; 256]);
-        (0..=255u8).for_each(|byte| {
-            table[byte as usize] = tokens.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE);
-        });
-        table
-    };
     let bytes = spelling == Spelling::Bytes;
     Ok(Model::Bpe(Bpe {
         alphabet: if bytes { Alphabet::Bytes(vocabulary.byte_pieces()) } else { Alphabet::Characters },
         joins,
         whole_words: model.ignore_merges,
         fallback: Fallback {
-            bytes: model.byte_fallback.then(fallback_bytes),
+            bytes: model.byte_fallback.then(|| tokens.bytes()),
             unknown: unknown.transpose()?,
             fuse: model.fuse_unk,
         },
@@ -274,6 +286,22 @@ fn pairs(
         (places.len(), pairs)
     });
     Merges { vocabulary, spelling, field: &field, is_token: &is_token }.table(lists.collect())
+}
+
+fn unigram(
+    model: &schema::Model,
+    scores: Option<Vec<f64>>,
+    tokens: &Tokens,
+    vocabulary: &Vocabulary,
+) -> Result<Model> {
+    let field = format!("{FILE}: model.vocab");
+    let scores = scores.ok_or_else(|| TokenizerError::invalid(&field, "has no scores"))?;
+    if let Some(id) = model.unk_id {
+        tokens.check(&[id], &format!("{FILE}: model.unk_id"))?;
+    }
+    let bytes = model.byte_fallback.then(|| tokens.bytes());
+    let fallback = Fallback { bytes, unknown: tokens.unknown(model), fuse: true };
+    Ok(Model::Unigram(Unigram::new(vocabulary, scores, fallback, &field)?))
 }
 
 fn wordpiece(model: &schema::Model, tokens: &Tokens) -> Result<Model> {
@@ -316,7 +344,7 @@ fn roles(
     Ok(Roles {
         bos: named(&config.bos_token).or(named(&config.cls_token)).or(bos_ids.first().copied()).or(first),
         eos: named(&config.eos_token).or(eos_ids.first().copied()),
-        unknown: model.unk_token.as_deref().and_then(|name| tokens.id(name)).or(named(&config.unk_token)),
+        unknown: tokens.unknown(model).or(named(&config.unk_token)),
         padding: named(&config.pad_token).or(padding_ids.first().copied()),
         separator: named(&config.sep_token),
         mask: named(&config.mask_token),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::tokenizer::pretokenize::{Behavior, PrependScheme};
 
@@ -46,6 +46,7 @@ pub(super) struct Model {
     #[serde(default)]
     pub merges: Option<PairList>,
     pub unk_token: Option<String>,
+    pub unk_id: Option<u32>,
     pub dropout: Option<f64>,
     pub continuing_subword_prefix: Option<String>,
     pub end_of_word_suffix: Option<String>,
@@ -58,11 +59,10 @@ pub(super) struct Model {
     pub max_input_chars_per_word: Option<usize>,
 }
 
-pub(super) enum Vocab {
-    /// Pieces and their ids.
-    Ids(PieceList),
-    /// Pieces with scores: a kind of model that is refused by its name later.
-    Scores,
+pub(super) struct Vocab {
+    pub pieces: PieceList,
+    /// Where the file has scores and not ids, which are then the places in the list.
+    pub scores: Option<Vec<f64>>,
 }
 
 /// Pieces and their ids, in file order. There may be hundreds of thousands: their texts lie back to back in one string.
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Vocab {
             type Value = Vocab;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of pieces and ids")
+                f.write_str("an object of pieces and ids, or a list of pieces and scores")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -104,12 +104,18 @@ impl<'de> Deserialize<'de> for Vocab {
                     list.entries.push((end, map.next_value()?));
                 }
                 list.entries.shrink_to_fit();
-                Ok(Vocab::Ids(list))
+                Ok(Vocab { pieces: list, scores: None })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Vocab::Scores)
+                let (mut pieces, mut scores) = (PieceList::default(), Vec::new());
+                while let Some((end, score)) = list.next_element_seed(AppendScored(&mut pieces.text))? {
+                    pieces.entries.push((end, scores.len() as u32));
+                    scores.push(score);
+                }
+                pieces.entries.shrink_to_fit();
+                scores.shrink_to_fit();
+                Ok(Vocab { pieces, scores: Some(scores) })
             }
         }
         deserializer.deserialize_any(VocabVisitor)
@@ -192,6 +198,32 @@ impl Visitor<'_> for Append<'_> {
     }
 }
 
+/// Appends the text of `["piece", score]` and gives where it ends and the score.
+struct AppendScored<'t>(&'t mut String);
+
+impl<'de> DeserializeSeed<'de> for AppendScored<'_> {
+    type Value = (u32, f64);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(u32, f64), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AppendScored<'_> {
+    type Value = (u32, f64);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a piece and its score")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(u32, f64), A::Error> {
+        let end = list.next_element_seed(Append(self.0))?;
+        let end = end.ok_or_else(|| Error::invalid_length(0, &"a piece and its score"))?;
+        let score = list.next_element()?;
+        Ok((end, score.ok_or_else(|| Error::invalid_length(1, &"a piece and its score"))?))
+    }
+}
+
 /// Appends both pieces of a pair and gives where they end.
 struct AppendPair<'t>(&'t mut String);
 
@@ -251,6 +283,9 @@ pub(super) enum Normalizer {
     },
     Prepend {
         prepend: String,
+    },
+    Precompiled {
+        precompiled_charsmap: String,
     },
     #[serde(rename = "BertNormalizer")]
     Bert {

@@ -39,7 +39,8 @@ def key(test):
 
 def kind(test):
     what = f"pp{test['n_prompt']}" if test["n_prompt"] else f"tg{test['n_gen']}"
-    what += f" x{test['n_sequences']}" if test["n_sequences"] > 1 else ""
+    sequences = test.get("n_sequences", 1)
+    what += f" x{sequences}" if sequences > 1 else ""
     return what + (f" @ {test['n_depth']}" if test["n_depth"] else "")
 
 

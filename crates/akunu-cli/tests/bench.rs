@@ -37,10 +37,10 @@ fn batched_peer(folder: &Path) {
     let script = r#"#!/bin/sh
 echo "$@" >> "$0.log"
 while [ $# -gt 0 ]; do
-    case "$1" in -ntg) n=$2;; -npl) s=$2;; -t) t=$2;; esac
+    case "$1" in -npp) p=$2;; -ntg) n=$2;; -npl) s=$2;; -t) t=$2;; esac
     shift
 done
-echo "{\"n_threads\": $t, \"pp\": 1, \"tg\": $n, \"pl\": $s, \"t_pp\": 1.0, \"t_tg\": 0.01}"
+echo "{\"n_threads\": $t, \"pp\": $p, \"tg\": $n, \"pl\": $s, \"t_pp\": 1.0, \"t_tg\": 0.01}"
 "#;
     program(folder, "llama-batched-bench", script);
 }

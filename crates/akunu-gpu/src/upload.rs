@@ -95,6 +95,18 @@ pub(crate) fn upload<H: Host>(
     in_lanes(threads, &|| host.lane(buffer, largest), pieces, fill, sent)
 }
 
+/// What is left to do when a thread ends: nothing at the end, after an error, or after a panic.
+struct Rest<'a> {
+    next: &'a AtomicUsize,
+    end: usize,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.next.store(self.end, Ordering::Relaxed);
+    }
+}
+
 /// Uploads on so many threads, each with a lane.
 fn in_lanes<'l>(
     threads: usize,
@@ -119,14 +131,10 @@ fn in_lanes<'l>(
         let (tell, told) = channel();
         let mut workers = Vec::with_capacity(threads);
         for _ in 0..threads {
-            let (tell, next) = (tell.clone(), &next);
+            let (tell, rest) = (tell.clone(), Rest { next: &next, end: pieces.len() });
             let worker = move || {
-                let done = work(&tell);
-                if done.is_err() {
-                    // The others need not go on.
-                    next.store(pieces.len(), Ordering::Relaxed);
-                }
-                done
+                let _rest = rest;
+                work(&tell)
             };
             let spawned = Builder::new().name("upload".to_owned()).spawn_scoped(scope, worker);
             match spawned {
@@ -137,7 +145,9 @@ fn in_lanes<'l>(
             }
         }
         drop(tell);
+        let rest = Rest { next: &next, end: pieces.len() };
         told.into_iter().for_each(sent);
+        drop(rest);
         let mut result = Ok(());
         for worker in workers {
             let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -102,8 +102,8 @@ impl Model {
         Model::watched(file, options, &mut |_, _| ())
     }
 
-    /// Loads a model from an open file, and says how many bytes of its weights are ready, of how many: what the backend makes of
-    /// them, which need not be the size of the file.
+    /// Loads a model from an open file, and says how many bytes of its weights are made, of how many: what the backend makes of
+    /// them, which need not be the size of the file. Where it makes nothing, because it uses the file in place, nothing is said.
     ///
     /// ```
     /// use akunu::{Model, Options};

@@ -36,8 +36,8 @@ pub struct Cuda {
     landing: Mutex<Pinned>,
 }
 
-/// Bytes that are read through pinned memory at most: more than the logits of a token.
-const LANDING: usize = 1 << 20;
+/// Bytes that are read through pinned memory at most: the logits of a token, of any vocabulary there is.
+const LANDING: usize = 2 << 20;
 
 /// A function on the device.
 #[derive(Clone, Copy)]
@@ -275,7 +275,7 @@ impl Drop for Buffer {
     }
 }
 
-/// An event of the stream.
+/// An event of a stream.
 pub struct Mark {
     device: Arc<Device>,
     event: Handle,
@@ -428,8 +428,11 @@ impl Cuda {
                 driver.stream_wait(stream)
             }
         };
+        if out.len() > LANDING {
+            return copy(out);
+        }
         let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(landing) = landing.bytes_mut().get_mut(..out.len()) else { return copy(out) };
+        let landing = &mut landing.bytes_mut()[..out.len()];
         copy(landing)?;
         out.copy_from_slice(landing);
         Ok(())

@@ -82,33 +82,46 @@ impl<'a> PinnedLane<'a> {
     }
 }
 
+impl PinnedLane<'_> {
+    /// Begins the copies of a piece.
+    fn copy(&mut self, piece: &Piece) -> Result<()> {
+        let (device, slot) = (&self.buffer.device, &mut self.ring[self.turn]);
+        let (driver, mut rest) = (device.here()?, &*slot.memory.bytes_mut());
+        for (at, bytes) in piece.ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let address = self.buffer.at(at, bytes)?;
+            let larger = || Error::Device("a piece is larger than its memory".to_owned());
+            let (range, after) = rest.split_at_checked(bytes).ok_or_else(larger)?;
+            // SAFETY: in bounds on both sides. The memory is left alone until the event below was waited for, and freed after
+            // the stream was.
+            unsafe { driver.to_device(address, range.as_ptr().cast(), bytes, self.stream)? };
+            rest = after;
+        }
+        slot.sent = Some(device.mark(self.stream, WITHOUT_TIME | SLEEPING)?);
+        Ok(())
+    }
+}
+
 impl Lane for PinnedLane<'_> {
     fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
         self.turn = (self.turn + 1) % RING;
         let slot = &mut self.ring[self.turn];
-        if let Some(sent) = slot.sent.take() {
+        if let Some(sent) = &slot.sent {
             // SAFETY: the event lives as long as its mark.
             unsafe { self.buffer.device.here()?.event_wait(sent.event)? };
         }
+        slot.sent = None;
         let all = slot.memory.bytes;
         let room = slot.memory.bytes_mut().get_mut(..bytes);
         room.ok_or_else(|| Error::Device(format!("a piece of {bytes} bytes in memory of {all}")))
     }
 
     fn send(&mut self, piece: &Piece) -> Result<()> {
-        let (device, slot) = (&self.buffer.device, &mut self.ring[self.turn]);
-        let (driver, mut from) = (device.here()?, 0);
-        for (at, bytes) in piece.ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
-            let address = self.buffer.at(at, bytes)?;
-            let range = slot.memory.bytes_mut().get(from..from + bytes);
-            let range = range.ok_or_else(|| Error::Device("a piece is larger than its memory".to_owned()))?;
-            // SAFETY: in bounds on both sides. The memory is left alone until the event below was waited for, and freed after
-            // the stream was.
-            unsafe { driver.to_device(address, range.as_ptr().cast(), bytes, self.stream)? };
-            from += bytes;
+        let copied = self.copy(piece);
+        if copied.is_err() {
+            // What began before the error reads memory that the next piece is written to.
+            let _ = self.finish();
         }
-        slot.sent = Some(device.mark(self.stream, WITHOUT_TIME | SLEEPING)?);
-        Ok(())
+        copied
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -5,8 +5,11 @@ use super::bpe::Fallback;
 use super::error::{Result, TokenizerError};
 use super::vocab::{NONE, TokenId, TokenKind};
 
-/// The longest piece that is taken, in bytes: finding the best way takes time in proportion to it. Models have pieces of up to 48.
+/// The longest piece that is taken, in bytes: finding the best way may take time in proportion to it. Models have pieces of up to 48.
 const LONGEST_PIECE: usize = 512;
+
+/// The highest score, and the lowest below zero: sums of them stay numbers. Models have scores of up to 20.
+const HIGHEST_SCORE: f64 = 1e30;
 
 /// How far below the lowest score of a piece that of a character without one is.
 const UNKNOWN_PENALTY: f64 = 10.0;
@@ -35,16 +38,18 @@ struct Entry {
 /// Memory that encoding needs, kept from word to word.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// For each place in the word.
     best: Vec<Best>,
-    path: Vec<Best>,
+    /// Where the pieces of the best way end.
+    ends: Vec<usize>,
 }
 
 /// The best way to some place in a word: its sum, and its last piece.
 #[derive(Clone, Copy)]
 struct Best {
     score: f64,
-    start: usize,
-    end: usize,
+    /// Bytes of the piece.
+    len: u32,
     /// [`NONE`] for a character that is no piece.
     id: TokenId,
 }
@@ -60,7 +65,9 @@ impl Unigram {
         let piece = |id: TokenId| vocabulary.pieces.get(id);
         // Those of bytes too, as in the library whose results count.
         let is_found = |id: TokenId, text: &[u8]| {
-            vocabulary.kinds[id as usize] == TokenKind::Byte || vocabulary.find(text) == Some(id)
+            let is_text =
+                vocabulary.kinds[id as usize] == TokenKind::Byte || vocabulary.find(text) == Some(id);
+            is_text && !text.is_empty()
         };
         let ids = vocabulary.pieces.iter().filter(|&(id, text)| is_found(id, text));
         let mut ids: Vec<TokenId> =
@@ -69,8 +76,8 @@ impl Unigram {
             let what = format!("{field}[{id}]: a piece of {} bytes", piece(*id).len());
             return Err(TokenizerError::unsupported(what));
         }
-        if let Some(id) = scores.iter().position(|score| !score.is_finite()) {
-            return Err(TokenizerError::invalid(format!("{field}[{id}]"), "the score is not a number"));
+        if let Some(id) = scores.iter().position(|score| score.abs() > HIGHEST_SCORE) {
+            return Err(TokenizerError::invalid(format!("{field}[{id}]"), "no score is that far from zero"));
         }
         ids.sort_unstable_by_key(|&id| piece(id));
         let mut sorted: Vec<Entry> = Vec::with_capacity(ids.len());
@@ -85,8 +92,7 @@ impl Unigram {
         }
         let mut begins = Box::new([0; 257]);
         for (byte, begin) in begins.iter_mut().enumerate() {
-            *begin = ids.partition_point(|&id| piece(id).first().is_none_or(|&first| (first as usize) < byte))
-                as u32;
+            *begin = ids.partition_point(|&id| (piece(id)[0] as usize) < byte) as u32;
         }
         let lowest = scores.iter().copied().reduce(f64::min).unwrap_or(0.0);
         Ok(Unigram { sorted, begins, scores, unknown_score: lowest - UNKNOWN_PENALTY, fallback })
@@ -94,9 +100,9 @@ impl Unigram {
 
     /// Appends the tokens of `word`.
     pub fn encode(&self, vocabulary: &Vocabulary, word: &str, scratch: &mut Scratch, ids: &mut Vec<TokenId>) {
-        let Scratch { best, path } = scratch;
+        let Scratch { best, ends } = scratch;
         best.clear();
-        best.resize(word.len() + 1, Best { score: f64::NEG_INFINITY, start: 0, end: 0, id: NONE });
+        best.resize(word.len() + 1, Best { score: f64::NEG_INFINITY, len: 0, id: NONE });
         best[0].score = 0.0;
         for (start, c) in word.char_indices() {
             let before = best[start].score;
@@ -104,7 +110,7 @@ impl Unigram {
             let mut reach = |len: usize, id: TokenId, score: f64| {
                 let (end, score) = (start + len, before + score);
                 if score > best[end].score {
-                    best[end] = Best { score, start, end, id };
+                    best[end] = Best { score, len: len as u32, id };
                 }
             };
             self.for_each_prefix(vocabulary, &word.as_bytes()[start..], |id, len| {
@@ -115,18 +121,19 @@ impl Unigram {
                 reach(c.len_utf8(), NONE, self.unknown_score);
             }
         }
-        path.clear();
+        ends.clear();
         let mut end = word.len();
         while end > 0 {
-            path.push(best[end]);
-            end = best[end].start;
+            ends.push(end);
+            end -= best[end].len as usize;
         }
-        path.reverse();
+        ends.reverse();
         // Neighbouring characters without a piece are one.
-        for run in path.chunk_by(|a, b| a.id == NONE && b.id == NONE) {
-            let (first, last) = (run[0], run[run.len() - 1]);
+        for run in ends.chunk_by(|&a, &b| best[a].id == NONE && best[b].id == NONE) {
+            let (first, last) = (best[run[0]], run[run.len() - 1]);
+            let start = run[0] - first.len as usize;
             match first.id {
-                NONE => self.fallback.tokens(&word.as_bytes()[first.start..last.end], |id| ids.push(id)),
+                NONE => self.fallback.tokens(&word.as_bytes()[start..last], |id| ids.push(id)),
                 id => ids.push(id),
             }
         }
@@ -139,8 +146,10 @@ impl Unigram {
         // Whatever the text begins with comes before it, and is the start of all pieces from there to the text.
         let after = begin + self.sorted[begin..end].partition_point(|entry| piece(entry) <= text);
         let mut place = if after > begin { after as u32 - 1 } else { NONE };
+        let mut is_prefix = false;
         while let Some(entry) = self.sorted.get(place as usize) {
-            if text.starts_with(piece(entry)) {
+            is_prefix = is_prefix || text.starts_with(piece(entry));
+            if is_prefix {
                 found(entry.id, piece(entry).len());
             }
             place = entry.shorter;

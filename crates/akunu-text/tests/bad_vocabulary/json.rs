@@ -186,6 +186,10 @@ fn pieces_must_have_scores_where_they_count_and_nowhere_else() {
     let endless =
         Tokenizer::from_json(r#"{"model": {"type": "Unigram", "vocab": [["a", 1e999]]}}"#, None, None);
     assert!(error(endless).contains("number out of range"));
+    assert_eq!(
+        unigram(json!([["a", -1e31]]), 0),
+        "tokenizer.json: model.vocab[0]: no score is that far from zero"
+    );
     assert!(unigram(json!([["a"]]), 0).contains("invalid length 1"));
     assert!(unigram(json!([["a", -1.0, 2]]), 0).starts_with("tokenizer.json: "));
     let long = "x".repeat(513);
@@ -193,6 +197,12 @@ fn pieces_must_have_scores_where_they_count_and_nowhere_else() {
         unigram(json!([["a", -1.0], [long, -1.0]]), 0),
         "tokenizer.json: model.vocab[1]: a piece of 513 bytes is not supported"
     );
+}
+
+#[test]
+fn a_piece_of_no_text_is_never_found() {
+    let file = json!({"model": {"type": "Unigram", "vocab": [["", 5], ["a", -1]]}});
+    assert_eq!(load(&file).unwrap().encode("aa", Special::Plain, AddSpecial::No), [1, 1]);
 }
 
 #[test]

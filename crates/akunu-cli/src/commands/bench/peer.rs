@@ -32,6 +32,8 @@ struct Report {
 #[derive(Deserialize)]
 struct BatchedReport {
     n_threads: usize,
+    #[serde(rename = "pp")]
+    prompt: usize,
     #[serde(rename = "tg")]
     generate: usize,
     #[serde(rename = "pl")]
@@ -104,11 +106,11 @@ impl Peer {
     /// llama-batched-bench cannot do without a prompt: of one token where nothing comes before.
     fn together(&self, model: &Path, threads: usize, plan: Plan) -> Result<Run> {
         let binary = self.binary.with_file_name("llama-batched-bench");
-        let name = binary.display();
+        let (name, prompt) = (binary.display(), plan.depth.max(1));
         let numbers = [
             ("-t", threads),
             ("-tb", threads),
-            ("-npp", plan.depth.max(1)),
+            ("-npp", prompt),
             ("-ntg", plan.generate),
             ("-npl", plan.sequences),
             ("-c", plan.sequences * (plan.context() + 1)),
@@ -116,9 +118,12 @@ impl Peer {
         let output = said(&binary, model, &["--output-format", "jsonl"], &numbers, plan)?;
         let report: BatchedReport = serde_json::from_slice(&output)
             .with_context(|| format!("{name} did not answer as llama-batched-bench does"))?;
-        let did = (report.n_threads, report.generate, report.sequences);
-        let asked = (threads, plan.generate, plan.sequences);
-        ensure!(did == asked, "{name} ran {did:?} (threads, tokens, sequences) when asked for {asked:?}");
+        let did = (report.n_threads, report.prompt, report.generate, report.sequences);
+        let asked = (threads, prompt, plan.generate, plan.sequences);
+        ensure!(
+            did == asked,
+            "{name} ran {did:?} (threads, prompt, tokens, sequences) when asked for {asked:?}"
+        );
         ensure!(report.seconds > 0.0, "{name} took no time for {}", plan.name());
         Ok(Run { build: String::new(), backends: String::new(), rate: plan.tokens() as f64 / report.seconds })
     }

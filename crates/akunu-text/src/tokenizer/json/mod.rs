@@ -52,12 +52,19 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
     for &id in &end_ids {
         tokens.kinds[id as usize] = TokenKind::Control;
     }
+    let Ends { mut prefix, mut suffix, pair } = ends;
+    let field = format!("{FILE}: post_processor");
+    tokens.check(&prefix, &field)?;
+    tokens.check(&suffix, &field)?;
+    if let Some(PairEnds { before, between, after, .. }) = &pair {
+        [before, between, after].into_iter().try_for_each(|ids| tokens.check(ids, &field))?;
+    }
     let spelling = if cutting.byte_level { Spelling::Bytes } else { Spelling::Text };
     let vocabulary = tokens.vocabulary(spelling)?;
     // Files from before models had types say it by what they have.
     let model = match file.model.kind.as_deref() {
-        Some("Unigram") => unigram(&file.model, scores, &tokens, &vocabulary)?,
-        None if scores.is_some() => unigram(&file.model, scores, &tokens, &vocabulary)?,
+        Some("Unigram") => unigram(&file.model, scores, tokens, &vocabulary)?,
+        None if scores.is_some() => unigram(&file.model, scores, tokens, &vocabulary)?,
         Some(kind @ ("BPE" | "WordPiece")) if scores.is_some() => {
             let problem = format!("has scores and no ids, which {kind} needs");
             return Err(TokenizerError::invalid(format!("{FILE}: model.vocab"), problem));
@@ -76,7 +83,7 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
 
     let (mut added, mut added_normalized) = (Vec::new(), Vec::new());
     for token in &file.added_tokens {
-        let special = is_special(tokens.kinds[token.id as usize], &token.content);
+        let special = is_special(vocabulary.kinds[token.id as usize], &token.content);
         let normalized = token.normalized.unwrap_or(!token.special) && !normalizers.is_empty();
         let text = if normalized {
             normalizers.iter().fold(token.content.as_ref().into(), |text, step| step.apply(text)).into_owned()
@@ -88,13 +95,6 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
         list.push(AddedToken { lstrip, rstrip, single_word, ..AddedToken::new(token.id, text, special) });
     }
 
-    let Ends { mut prefix, mut suffix, pair } = ends;
-    let field = format!("{FILE}: post_processor");
-    tokens.check(&prefix, &field)?;
-    tokens.check(&suffix, &field)?;
-    if let Some(PairEnds { before, between, after, .. }) = &pair {
-        [before, between, after].into_iter().try_for_each(|ids| tokens.check(ids, &field))?;
-    }
     frame(&mut prefix, config.add_bos_token, roles.bos, "bos_token")?;
     frame(&mut suffix, config.add_eos_token, roles.eos, "eos_token")?;
     Ok(Tokenizer::new(Parts {
@@ -288,10 +288,11 @@ fn pairs(
     Merges { vocabulary, spelling, field: &field, is_token: &is_token }.table(lists.collect())
 }
 
+/// Takes the tokens, to have their memory back before pieces are put in order.
 fn unigram(
     model: &schema::Model,
     scores: Option<Vec<f64>>,
-    tokens: &Tokens,
+    tokens: Tokens,
     vocabulary: &Vocabulary,
 ) -> Result<Model> {
     let field = format!("{FILE}: model.vocab");
@@ -301,6 +302,7 @@ fn unigram(
     }
     let bytes = model.byte_fallback.then(|| tokens.bytes());
     let fallback = Fallback { bytes, unknown: tokens.unknown(model), fuse: true };
+    drop(tokens);
     Ok(Model::Unigram(Unigram::new(vocabulary, scores, fallback, &field)?))
 }
 

@@ -206,9 +206,8 @@ impl Vocabulary {
             }
         }
         let found = |id: usize| kinds[id] == TokenKind::Normal || indexed(id);
-        let mut ids: Vec<TokenId> = Vec::with_capacity(texts.len());
-        ids.extend((0..texts.len()).filter(|&id| found(id)).map(|id| id as TokenId));
-        if let Err((id, other)) = index.extend(&pieces, &ids) {
+        let ids = (0..texts.len()).filter(|&id| found(id)).map(|id| id as TokenId);
+        if let Err((id, other)) = index.extend(&pieces, ids) {
             let problem = format!("{:?} is token {other} too", texts[id as usize]);
             return Err(TokenizerError::invalid(format!("{field}[{id}]"), problem));
         }

@@ -143,16 +143,25 @@ impl PieceIndex {
     /// Adds many pieces, or gives the first that has the same bytes as another, and that other.
     ///
     /// Every slot misses the cache: those of a batch are touched first, so that the misses overlap.
-    pub fn extend(&mut self, pieces: &Pieces, ids: &[TokenId]) -> Result<(), (TokenId, TokenId)> {
+    pub fn extend(
+        &mut self,
+        pieces: &Pieces,
+        mut ids: impl Iterator<Item = TokenId>,
+    ) -> Result<(), (TokenId, TokenId)> {
         let mut hashes = [0; 64];
-        for batch in ids.chunks(hashes.len()) {
+        let mut batch = Vec::with_capacity(hashes.len());
+        loop {
+            batch.clear();
+            batch.extend(ids.by_ref().take(hashes.len()));
+            if batch.is_empty() {
+                return Ok(());
+            }
             batch.iter().zip(&mut hashes).for_each(|(&id, hash)| *hash = self.hash(pieces.get(id)));
             std::hint::black_box(hashes[..batch.len()].iter().fold(0, |sum, &hash| sum ^ self.touch(hash)));
             for (&id, &hash) in batch.iter().zip(&hashes) {
                 self.insert_hashed(pieces, id, hash).map_err(|other| (id, other))?;
             }
         }
-        Ok(())
     }
 
     pub fn get(&self, pieces: &Pieces, text: &[u8]) -> Option<TokenId> {

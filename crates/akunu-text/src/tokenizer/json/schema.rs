@@ -113,6 +113,7 @@ impl<'de> Deserialize<'de> for Vocab {
                     pieces.entries.push((end, scores.len() as u32));
                     scores.push(score);
                 }
+                pieces.text.shrink_to_fit();
                 pieces.entries.shrink_to_fit();
                 scores.shrink_to_fit();
                 Ok(Vocab { pieces, scores: Some(scores) })

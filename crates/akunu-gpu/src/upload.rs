@@ -131,9 +131,10 @@ fn in_lanes<'l>(
         let (tell, told) = channel();
         let mut workers = Vec::with_capacity(threads);
         for _ in 0..threads {
-            let (tell, rest) = (tell.clone(), Rest { next: &next, end: pieces.len() });
+            let (tell, next) = (tell.clone(), &next);
+            // Made by the thread: one that could not be started leaves the others their work.
             let worker = move || {
-                let _rest = rest;
+                let _rest = Rest { next, end: pieces.len() };
                 work(&tell)
             };
             let spawned = Builder::new().name("upload".to_owned()).spawn_scoped(scope, worker);

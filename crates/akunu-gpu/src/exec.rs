@@ -21,9 +21,9 @@ use crate::weights::GpuWeights;
 /// Lists that are kept: those of decoding few rows, which run again and again.
 const KEPT: usize = 64;
 
-/// What a piece of a chain should not take longer than: macOS ends work that keeps the GPU from drawing, and a stop is noticed between
-/// pieces.
-const LONGEST_PIECE: Duration = Duration::from_millis(50);
+/// What a stretch of a chain should not take longer than: macOS ends work that keeps the GPU from drawing, and a stop is noticed between
+/// stretches.
+const LONGEST_STRETCH: Duration = Duration::from_millis(50);
 
 /// How often a list runs, and whether with the tokens it chose.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ struct Turns {
 }
 
 /// Turns of a chain that were asked for together.
-struct Piece<M> {
+struct Stretch<M> {
     first: u32,
     turns: u32,
     /// Its end, where others were asked for after it.
@@ -326,7 +326,7 @@ impl<H: Host> GpuExecutable<H> {
         Ok(())
     }
 
-    /// Turns that need nothing of the host, in pieces: while one runs the next is made ready, and each is twice as long as the one
+    /// Turns that need nothing of the host, in stretches: while one runs the next is made ready, and each is twice as long as the one
     /// before, so that the device never waits long for the first.
     fn chain(
         &mut self,
@@ -339,7 +339,7 @@ impl<H: Host> GpuExecutable<H> {
     ) -> Result<()> {
         let outputs = batch.outputs.len();
         self.upload(rows)?;
-        let mut running: VecDeque<Piece<H::Mark>> = VecDeque::with_capacity(2);
+        let mut running: VecDeque<Stretch<H::Mark>> = VecDeque::with_capacity(2);
         let (mut asked, mut length) = (0, 1);
         let mut began = Instant::now();
         loop {
@@ -350,30 +350,30 @@ impl<H: Host> GpuExecutable<H> {
                 }
                 let count = length.min(turns.count - asked);
                 self.host.replay(list, count)?;
-                running.push_back(Piece { first: asked, turns: count, mark: None });
+                running.push_back(Stretch { first: asked, turns: count, mark: None });
                 asked += count;
                 length = (2 * length).min(self.chip.chain);
             }
-            let Some(piece) = running.pop_front() else { return Ok(()) };
+            let Some(stretch) = running.pop_front() else { return Ok(()) };
             let first = out.tokens.len();
-            out.tokens.resize(first + piece.turns as usize * outputs, 0);
-            self.read_chosen(&piece, outputs, &mut out.tokens[first..])?;
-            let each = began.elapsed().as_secs_f64() / f64::from(piece.turns);
-            length = length.min((LONGEST_PIECE.as_secs_f64() / each.max(1e-9)) as u32).max(1);
+            out.tokens.resize(first + stretch.turns as usize * outputs, 0);
+            self.read_chosen(&stretch, outputs, &mut out.tokens[first..])?;
+            let each = began.elapsed().as_secs_f64() / f64::from(stretch.turns);
+            length = length.min((LONGEST_STRETCH.as_secs_f64() / each.max(1e-9)) as u32).max(1);
             began = Instant::now();
             self.accept(batch, rows, &out.tokens[first..], turns.advance)?;
         }
     }
 
-    /// What was chosen in the turns of a piece.
-    fn read_chosen(&self, piece: &Piece<H::Mark>, outputs: usize, tokens: &mut [u32]) -> Result<()> {
+    /// What was chosen in the turns of a stretch.
+    fn read_chosen(&self, stretch: &Stretch<H::Mark>, outputs: usize, tokens: &mut [u32]) -> Result<()> {
         let (host, chosen) = (&*self.host, &self.memory.chosen);
         let ring = self.chip.turns();
-        let start = piece.first % ring;
-        let (straight, wrapped) = tokens.split_at_mut((ring - start).min(piece.turns) as usize * outputs);
+        let start = stretch.first % ring;
+        let (straight, wrapped) = tokens.split_at_mut((ring - start).min(stretch.turns) as usize * outputs);
         for (turn, part) in [(start, straight), (0, wrapped)] {
             let (at, part) = (turn as usize * outputs * 4, bytemuck::cast_slice_mut(part));
-            match &piece.mark {
+            match &stretch.mark {
                 Some(mark) => host.read_after(mark, chosen, at, part)?,
                 None => host.read(chosen, at, part)?,
             }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use akunu_program::{Error, Result};
 
 use crate::host::{Bind, Command, Facts, Host};
-use crate::upload::Lane;
+use crate::upload::{Lane, Written};
 use driver::{Address, Driver, Handle};
 use pinned::{Pinned, PinnedLane};
 use ptx::Ptx;
@@ -339,7 +339,11 @@ impl Host for Cuda {
     }
 
     fn lane<'a>(&'a self, buffer: &'a Buffer, largest: usize) -> Result<Box<dyn Lane + 'a>> {
-        Ok(Box::new(PinnedLane::new(buffer, largest)?))
+        // A system may allow little pinned memory or none; ordinary memory takes longer.
+        Ok(match PinnedLane::new(buffer, largest) {
+            Ok(lane) => Box::new(lane),
+            Err(_) => Box::new(Written::new(self, buffer)),
+        })
     }
 
     fn read(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {

@@ -38,7 +38,7 @@ int main(int argc, char ** argv) {
     const llama_vocab * vocab = llama_model_get_vocab(model);
     std::vector<llama_token> ids;
     for (std::string text; std::getline(std::cin, text, '\0');) {
-        ids.resize(text.size() + 8);
+        ids.resize(2 * text.size() + 8);
         const int count = llama_tokenize(vocab, text.data(), text.size(), ids.data(), ids.size(), true, parse);
         for (int i = 0; i < count; i++) {
             std::printf(i == 0 ? "%d" : " %d", ids[i]);

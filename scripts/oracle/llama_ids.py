@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import sys
 
-VOCABULARIES = "bert-bge command-r deepseek-coder deepseek-llm falcon gemma-4 gpt-2 llama-bpe llama-spm mpt phi-3 qwen2 qwen35 refact starcoder"
+VOCABULARIES = "bert-bge command-r deepseek-coder deepseek-llm falcon gemma-4 gpt-2 llama-bpe llama-spm mpt nomic-bert-moe phi-3 qwen2 qwen35 refact starcoder"
 MODELS = "smollm2 gemma3-270m qwen2.5-coder-0.5b"
 TEXTS = [
     "", " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\n\n\n \n", " \t \n ", "a", " a", "a ", "Hello", " Hello", "Hello ", "  Hello  world  ",

@@ -97,6 +97,7 @@ vocabularies! {
     llama_bpe_agrees "llama-bpe" except never
     llama_spm_agrees "llama-spm" except never
     mpt_agrees "mpt" except never
+    nomic_bert_moe_agrees "nomic-bert-moe" except never
     phi_3_agrees "phi-3" except never
     qwen2_agrees "qwen2" except differs_for_qwen
     qwen2_5_coder_agrees "qwen2.5-coder-0.5b" except differs_for_qwen

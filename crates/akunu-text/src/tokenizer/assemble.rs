@@ -74,6 +74,26 @@ impl<'a> TokenList<'a> {
         Vocabulary::new(&self.texts, self.kinds.clone(), spelling, indexed, self.field)
     }
 
+    /// The same for a Unigram model: normalising may make user-defined tokens of other text.
+    pub fn unigram_vocabulary(&self) -> Result<Vocabulary> {
+        let is_text = |id: usize| {
+            self.kinds[id] == TokenKind::UserDefined && !is_special(self.kinds[id], self.texts[id])
+        };
+        Vocabulary::new(&self.texts, self.kinds.clone(), Spelling::Text, is_text, self.field)
+    }
+
+    /// That there is one score, and a number, for each token; `field` names the scores in errors.
+    pub fn check_scores<S: Copy + Into<f64>>(&self, scores: &[S], field: &str) -> Result<()> {
+        if scores.len() != self.texts.len() {
+            let problem = format!("has {} entries for {} tokens", scores.len(), self.texts.len());
+            return Err(TokenizerError::invalid(field, problem));
+        }
+        match scores.iter().position(|&score| score.into().is_nan()) {
+            Some(i) => Err(TokenizerError::invalid(format!("{field}[{i}]"), "is not a number")),
+            None => Ok(()),
+        }
+    }
+
     /// The tokens `<0x00>` to `<0xFF>`, if there are any.
     pub fn byte_tokens(&self) -> Option<Box<[TokenId; 256]>> {
         let mut table = Box::new([NONE; 256]);

@@ -9,36 +9,65 @@ pub(crate) struct CharsMap {
     units: Vec<u32>,
     /// All replacements, each with a zero after it.
     replacements: String,
+    lookup: Lookup,
+}
+
+/// What is looked up in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lookup {
+    /// Short graphemes, and the characters of all others: what one begins with decides on all of it. So does Hugging Face's library.
+    Graphemes,
+    /// At each place the longest text of the table that is there: SentencePiece itself, and llama.cpp.
+    Longest,
 }
 
 /// Bytes of the longest grapheme that is looked up as one. The library whose results count has this limit.
 const LONGEST_GRAPHEME: usize = 5;
 
+/// Bytes of the longest text that is found: looking for one may take time in proportion to it, at every place. Models have up to 10.
+const LONGEST_ENTRY: usize = 64;
+
 impl CharsMap {
     /// The table in a file; `None` where its parts do not fit together.
-    pub fn read(bytes: &[u8]) -> Option<CharsMap> {
+    pub fn read(bytes: &[u8], lookup: Lookup) -> Option<CharsMap> {
         let (size, rest) = bytes.split_first_chunk()?;
         let (units, replacements) = rest.split_at_checked(u32::from_le_bytes(*size) as usize)?;
         let (units, []) = units.as_chunks() else { return None };
         let units = units.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
-        Some(CharsMap { units, replacements: str::from_utf8(replacements).ok()?.to_owned() })
+        Some(CharsMap { units, replacements: str::from_utf8(replacements).ok()?.to_owned(), lookup })
     }
 
     pub fn apply(&self, text: &str) -> String {
         let mut result = String::with_capacity(text.len() + text.len() / 8);
-        let mut character = [0; 4];
-        for grapheme in text.graphemes(true) {
-            let whole = Some(grapheme).filter(|grapheme| grapheme.len() <= LONGEST_GRAPHEME);
-            if let Some(replacement) = whole.and_then(|grapheme| self.find(grapheme)) {
-                result.push_str(replacement);
-                continue;
+        match self.lookup {
+            Lookup::Graphemes => {
+                text.graphemes(true).for_each(|grapheme| self.replace(grapheme, &mut result));
             }
-            for c in grapheme.chars() {
-                let c = &*c.encode_utf8(&mut character);
-                result.push_str(self.find(c).unwrap_or(c));
+            Lookup::Longest => {
+                let mut rest = text;
+                while let Some(c) = rest.chars().next() {
+                    let whole = self.entries(rest).filter(|&(len, _)| rest.is_char_boundary(len));
+                    let (len, becomes) = whole.last().unwrap_or((c.len_utf8(), &rest[..c.len_utf8()]));
+                    result.push_str(becomes);
+                    rest = &rest[len..];
+                }
             }
         }
         result
+    }
+
+    /// Appends what a grapheme becomes.
+    fn replace(&self, grapheme: &str, result: &mut String) {
+        let shortest = |text| self.entries(text).next().map(|(_, becomes)| becomes);
+        let whole = Some(grapheme).filter(|grapheme| grapheme.len() <= LONGEST_GRAPHEME);
+        if let Some(becomes) = whole.and_then(shortest) {
+            return result.push_str(becomes);
+        }
+        let mut character = [0; 4];
+        for c in grapheme.chars() {
+            let c = &*c.encode_utf8(&mut character);
+            result.push_str(self.entries(c).next().map_or(c, |(_, becomes)| becomes));
+        }
     }
 
     /// At most how many times as many bytes a text has afterwards.
@@ -46,21 +75,25 @@ impl CharsMap {
         self.replacements.split('\0').map(str::len).max().unwrap_or(0).max(1)
     }
 
-    /// What the shortest text in the table becomes that `text` begins with. All of `text` is taken to be replaced by it, as in the library
-    /// whose results count.
-    fn find(&self, text: &str) -> Option<&str> {
-        let unit = |place: u32| self.units.get(place as usize).map(|&bits| Unit(bits));
-        let mut place = unit(0)?.children();
-        for byte in text.bytes().take_while(|&byte| byte != 0) {
-            place ^= u32::from(byte);
-            let reached = unit(place).filter(|unit| unit.label() == u32::from(byte))?;
-            place ^= reached.children();
-            if reached.has_value() {
-                let replacement = self.replacements.get(unit(place)?.value() as usize..)?;
-                return replacement.split('\0').next();
-            }
-        }
-        None
+    /// The texts of the table that `text` begins with, the shortest first: their bytes, and what they become.
+    fn entries<'a>(&'a self, text: &str) -> impl Iterator<Item = (usize, &'a str)> {
+        let bytes = text.bytes().take(LONGEST_ENTRY).take_while(|&byte| byte != 0);
+        let mut place = self.unit(0).map(Unit::children);
+        let reached = bytes.zip(1..).map_while(move |(byte, len)| {
+            let here = place? ^ u32::from(byte);
+            let unit = self.unit(here).filter(|unit| unit.label() == u32::from(byte))?;
+            let below = here ^ unit.children();
+            place = Some(below);
+            Some((len, unit.has_value().then_some(below)))
+        });
+        reached.filter_map(|(len, value)| {
+            let becomes = self.replacements.get(self.unit(value?)?.value() as usize..)?;
+            becomes.split('\0').next().map(|becomes| (len, becomes))
+        })
+    }
+
+    fn unit(&self, place: u32) -> Option<Unit> {
+        self.units.get(place as usize).map(|&bits| Unit(bits))
     }
 }
 

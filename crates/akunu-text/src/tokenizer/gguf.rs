@@ -7,13 +7,15 @@ use akunu_format::gguf::{Array, Gguf, Metadata, Value, ValueType};
 
 use super::assemble::{Recipe, TokenList, mark_spaces, required};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable, SPACE_MARK};
+use super::charsmap::{CharsMap, Lookup};
 use super::error::{Result, TokenizerError};
 use super::families::{self, Family};
 use super::merges::{self, Merges};
-use super::normalize::{BertNormalizer, Normalizer};
+use super::normalize::{BertNormalizer, Normalizer, excessive_growth};
 use super::pretokenize::Step;
 use super::sentencepiece::{self, SentencePiece};
 use super::special::Roles;
+use super::unigram::Unigram;
 use super::vocab::{PairTable, TokenId, TokenKind};
 use super::wordpiece::WordPiece;
 use super::{Model, Spelling, Tokenizer, Vocabulary, shown};
@@ -24,6 +26,7 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const SCORES: &str = "tokenizer.ggml.scores";
 const MERGES: &str = "tokenizer.ggml.merges";
+const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 
 impl Tokenizer {
     /// The tokenizer of a GGUF file. A pre-tokenizer or a kind of vocabulary that is not known is refused by name.
@@ -36,6 +39,7 @@ impl Tokenizer {
             "gpt2" => file.byte_level_bpe(),
             "gemma4" => file.marked_bpe(),
             "bert" => file.wordpiece(),
+            "t5" => file.unigram(),
             other => Err(TokenizerError::unsupported(format!("{MODEL} \"{other}\""))),
         }
     }
@@ -61,7 +65,7 @@ impl File<'_> {
             space_prefix: self.flag("add_space_prefix", true)?,
             collapses_spaces: self.flag("remove_extra_whitespaces", false)?,
             prefix: self.prefix(true)?,
-            suffix: self.suffix()?,
+            suffix: self.suffix(false)?,
             // Which no metadata says.
             special_strips_right: self.architecture()? == Some("phi3"),
         };
@@ -78,7 +82,7 @@ impl File<'_> {
             fallback: Fallback { unknown: self.tokens.roles.unknown, ..Fallback::default() },
             borders: Borders::default(),
         });
-        let (prefix, suffix) = (self.prefix(adds_bos)?, self.suffix()?);
+        let (prefix, suffix) = (self.prefix(adds_bos)?, self.suffix(false)?);
         self.tokens.finish(Recipe { normalizers, steps, prefix, suffix, ..Recipe::new(vocabulary, model) })
     }
 
@@ -98,7 +102,7 @@ impl File<'_> {
             normalizers: vec![mark_spaces()],
             // Some files say otherwise although the model needs it.
             prefix: vec![required(self.tokens.roles.bos, key("bos_token_id"))?],
-            suffix: self.suffix()?,
+            suffix: self.suffix(false)?,
             ..Recipe::new(vocabulary, model)
         };
         self.tokens.finish(recipe)
@@ -127,13 +131,61 @@ impl File<'_> {
         self.tokens.finish(recipe)
     }
 
+    /// Unigram models: T5's, XLM-RoBERTa's and their relatives'.
+    fn unigram(self) -> Result<Tokenizer> {
+        let mut scores: Vec<f64> =
+            self.metadata.get(SCORES)?.ok_or_else(|| TokenizerError::missing(SCORES))?;
+        self.tokens.check_scores(&scores, SCORES)?;
+        // User-defined tokens are taken wherever they fit. All others are never found, and must not count for the lowest score.
+        let others =
+            scores.iter_mut().zip(&self.tokens.kinds).filter(|(_, kind)| **kind != TokenKind::Normal);
+        others.for_each(|(score, _)| *score = 0.0);
+        let vocabulary = self.tokens.unigram_vocabulary()?;
+        let fallback =
+            Fallback { bytes: self.tokens.byte_tokens(), unknown: self.tokens.roles.unknown, fuse: true };
+        let model = Model::Unigram(Unigram::new(&vocabulary, scores, fallback, SCORES)?);
+        let mut normalizers: Vec<Normalizer> = self.charsmap()?.into_iter().collect();
+        let space_prefix = self.flag("add_space_prefix", false)?;
+        let collapses_spaces = self.flag("remove_extra_whitespaces", false)?;
+        normalizers.push(match (collapses_spaces, space_prefix) {
+            // In front of the first word too, whatever the other key says: so does llama.cpp.
+            (true, _) => Normalizer::MarkWords,
+            (false, true) => Normalizer::MarkSpacesAndFront,
+            (false, false) => mark_spaces(),
+        });
+        if let Some(growth) = excessive_growth(&normalizers) {
+            let what = format!("{CHARSMAP} that makes text {growth} times as long");
+            return Err(TokenizerError::unsupported(what));
+        }
+        let recipe = Recipe {
+            shown: Some(shown::with_spaces(&vocabulary)?),
+            normalizers,
+            prefix: self.prefix(false)?,
+            suffix: self.suffix(true)?,
+            strips_leading_space: collapses_spaces || space_prefix,
+            ..Recipe::new(vocabulary, model)
+        };
+        self.tokens.finish(recipe)
+    }
+
+    fn charsmap(&self) -> Result<Option<Normalizer>> {
+        let Some(bytes) = self.metadata.get::<Array>(CHARSMAP)? else { return Ok(None) };
+        if !matches!(bytes.element_type(), ValueType::U8 | ValueType::I8) {
+            let problem = format!("is an array of {}, not of bytes", bytes.element_type());
+            return Err(TokenizerError::invalid(CHARSMAP, problem));
+        }
+        let map = CharsMap::read(bytes.encoded(), Lookup::Longest);
+        let map = map.ok_or_else(|| TokenizerError::invalid(CHARSMAP, "is damaged"))?;
+        Ok(Some(Normalizer::CharsMap(map)))
+    }
+
     fn prefix(&self, default: bool) -> Result<Vec<TokenId>> {
         let wanted = self.flag("add_bos_token", default)?;
         Ok(if wanted { vec![required(self.tokens.roles.bos, key("bos_token_id"))?] } else { Vec::new() })
     }
 
-    fn suffix(&self) -> Result<Vec<TokenId>> {
-        let wanted = self.flag("add_eos_token", false)?;
+    fn suffix(&self, default: bool) -> Result<Vec<TokenId>> {
+        let wanted = self.flag("add_eos_token", default)?;
         Ok(if wanted { vec![required(self.tokens.roles.eos, key("eos_token_id"))?] } else { Vec::new() })
     }
 
@@ -244,19 +296,20 @@ fn read_roles(metadata: Metadata, model: &str, tokens: usize) -> Result<Roles> {
     let ids = |name: &str| read_ids(metadata, &key(name), tokens);
     let id = |name: &str| ids(name).map(|ids| ids.first().copied());
     // What the first files of each kind left unsaid.
-    let defaults: [Option<TokenId>; 4] = match model {
-        "llama" => [Some(1), Some(2), Some(0), None],
-        "bert" => [Some(101), None, Some(100), Some(102)],
-        _ => [None; 4],
+    let defaults: [Option<TokenId>; 5] = match model {
+        "llama" => [Some(1), Some(2), Some(0), None, None],
+        "bert" => [Some(101), None, Some(100), Some(102), None],
+        "t5" => [None, Some(1), Some(2), None, Some(0)],
+        _ => [None; 5],
     };
-    let [bos, eos, unknown, separator] = defaults.map(|id| id.filter(|&id| (id as usize) < tokens));
+    let [bos, eos, unknown, separator, padding] = defaults.map(|id| id.filter(|&id| (id as usize) < tokens));
     let classifier = if model == "bert" { id("cls_token_id")? } else { None };
     let eos_ids = ids("eos_token_id")?;
     Ok(Roles {
         bos: classifier.or(id("bos_token_id")?).or(bos),
         eos: eos_ids.first().copied().or(eos),
         unknown: id("unknown_token_id")?.or(unknown),
-        padding: id("padding_token_id")?,
+        padding: id("padding_token_id")?.or(padding),
         // Misspelt in the format itself.
         separator: id("seperator_token_id")?.or(separator),
         mask: id("mask_token_id")?,

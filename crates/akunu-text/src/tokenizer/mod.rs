@@ -13,7 +13,7 @@
 //!
 //! | vocabulary | read by | kinds |
 //! |---|---|---|
-//! | GGUF metadata | [`from_gguf`](Tokenizer::from_gguf) | `llama` (SentencePiece), `gpt2` (byte level, cut as `tokenizer.ggml.pre` says), `gemma4`, `bert` |
+//! | GGUF metadata | [`from_gguf`](Tokenizer::from_gguf) | `llama` (SentencePiece), `gpt2` (byte level, cut as `tokenizer.ggml.pre` says), `gemma4`, `bert`, `t5` (Unigram) |
 //! | `tokenizer.json` | [`from_json`](Tokenizer::from_json), [`from_dir`](Tokenizer::from_dir) | BPE, WordPiece and Unigram with the usual normalizers, pre-tokenizers, post-processors and decoders |
 //! | `tekken.json`, `tokenizer.model` | [`from_file`](Tokenizer::from_file) | Mistral's; SentencePiece's byte-pair models |
 //! | whisper.cpp's container | [`from_whisper`](Tokenizer::from_whisper) | English, and both multilingual ones |

@@ -6,6 +6,7 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 use unicode_normalization::{is_nfc, is_nfd, is_nfkc, is_nfkd};
 
+use super::bpe::SPACE_MARK;
 use super::charset::CharSet;
 use super::charsmap::CharsMap;
 use super::pretokenize::Matcher;
@@ -32,6 +33,10 @@ pub(crate) enum Normalizer {
     Prepend(String),
     /// Removes spaces at the ends, and all but one elsewhere.
     CollapseSpaces,
+    /// Puts a mark in front of every word and leaves all spaces out.
+    MarkWords,
+    /// Replaces spaces with marks, and puts one more in front of text that is not of spaces alone.
+    MarkSpacesAndFront,
     Bert(BertNormalizer),
     CharsMap(CharsMap),
 }
@@ -58,6 +63,14 @@ impl Normalizer {
             Self::CollapseSpaces => {
                 text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ").into()
             }
+            Self::MarkWords => {
+                let words = text.split(' ').filter(|word| !word.is_empty());
+                words.flat_map(|word| [SPACE_MARK, word]).collect::<String>().into()
+            }
+            Self::MarkSpacesAndFront => {
+                let front = if text.bytes().all(|byte| byte == b' ') { "" } else { SPACE_MARK };
+                format!("{front}{}", text.replace(' ', SPACE_MARK)).into()
+            }
             Self::Bert(bert) => bert.apply(&text).into(),
             Self::CharsMap(map) => map.apply(&text).into(),
         }
@@ -75,12 +88,24 @@ impl Normalizer {
                 with.len().div_ceil(literal.len().max(1)).max(1)
             }
             Self::Replace { with, .. } => with.len().max(1),
+            // A space of one byte, its mark of three.
+            Self::MarkWords | Self::MarkSpacesAndFront => 3,
             // Decomposition, and two spaces beside every Chinese character.
             Self::Bert(_) => 6,
             Self::CharsMap(map) => map.growth(),
             Self::StripAccents | Self::Strip { .. } | Self::Prepend(_) | Self::CollapseSpaces => 1,
         }
     }
+}
+
+/// How many times as long text may become before it reaches the encoder. Without a limit, a file of a few lines could make
+/// terabytes of one word.
+const MOST_GROWTH: usize = 256;
+
+/// How many times as long these steps may make text, where that is too much.
+pub(crate) fn excessive_growth(steps: &[Normalizer]) -> Option<usize> {
+    let growth = steps.iter().fold(1usize, |growth, step| growth.saturating_mul(step.growth()));
+    (growth > MOST_GROWTH).then_some(growth)
 }
 
 fn normal_form<'a>(
@@ -187,6 +212,14 @@ mod tests {
     #[test]
     fn spaces_collapse() {
         assert_eq!(normalized(&Normalizer::CollapseSpaces, "  a   b\t "), "a b\t");
+    }
+
+    #[test]
+    fn words_or_spaces_are_marked() {
+        assert_eq!(normalized(&Normalizer::MarkWords, "  a   b "), "▁a▁b");
+        assert_eq!(normalized(&Normalizer::MarkWords, "  "), "");
+        assert_eq!(normalized(&Normalizer::MarkSpacesAndFront, " a  b "), "▁▁a▁▁b▁");
+        assert_eq!(normalized(&Normalizer::MarkSpacesAndFront, "  "), "▁▁");
     }
 
     #[test]

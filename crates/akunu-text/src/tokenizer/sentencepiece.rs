@@ -6,7 +6,7 @@ pub(super) use model_file::FILE;
 
 use super::assemble::{Recipe, TokenList, mark_spaces};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable, SPACE_MARK, rank_of_score};
-use super::error::{Result, TokenizerError};
+use super::error::Result;
 use super::normalize::Normalizer;
 use super::vocab::TokenId;
 use super::{Model, Spelling, Tokenizer, shown};
@@ -30,13 +30,7 @@ pub(super) fn tokenizer(
     field: &str,
     options: SentencePiece,
 ) -> Result<Tokenizer> {
-    if scores.len() != tokens.texts.len() {
-        let problem = format!("has {} entries for {} tokens", scores.len(), tokens.texts.len());
-        return Err(TokenizerError::invalid(field, problem));
-    }
-    if let Some(i) = scores.iter().position(|score| score.is_nan()) {
-        return Err(TokenizerError::invalid(format!("{field}[{i}]"), "is not a number"));
-    }
+    tokens.check_scores(&scores, field)?;
     let mut normalizers = Vec::new();
     if options.collapses_spaces {
         normalizers.push(Normalizer::CollapseSpaces);

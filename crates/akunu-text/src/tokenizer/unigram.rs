@@ -3,7 +3,7 @@
 use super::Vocabulary;
 use super::bpe::Fallback;
 use super::error::{Result, TokenizerError};
-use super::vocab::{NONE, TokenId, TokenKind};
+use super::vocab::{NONE, TokenId};
 
 /// The longest piece that is taken, in bytes: finding the best way may take time in proportion to it. Models have pieces of up to 48.
 const LONGEST_PIECE: usize = 512;
@@ -63,12 +63,7 @@ impl Unigram {
         field: &str,
     ) -> Result<Unigram> {
         let piece = |id: TokenId| vocabulary.pieces.get(id);
-        // Those of bytes too, as in the library whose results count.
-        let is_found = |id: TokenId, text: &[u8]| {
-            let is_text =
-                vocabulary.kinds[id as usize] == TokenKind::Byte || vocabulary.find(text) == Some(id);
-            is_text && !text.is_empty()
-        };
+        let is_found = |id: TokenId, text: &[u8]| !text.is_empty() && vocabulary.find(text) == Some(id);
         let ids = vocabulary.pieces.iter().filter(|&(id, text)| is_found(id, text));
         let mut ids: Vec<TokenId> =
             ids.map(|(id, _)| id).filter(|&id| (id as usize) < scores.len()).collect();

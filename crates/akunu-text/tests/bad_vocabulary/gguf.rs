@@ -5,7 +5,7 @@ use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenizerError};
 use proptest::prelude::*;
 
-use super::{error, exercise, soon};
+use super::{charsmap, error, exercise, soon};
 
 const NONE: [&str; 0] = [];
 
@@ -83,6 +83,16 @@ fn wordpiece() -> Vocabulary {
         .with("unknown_token_id", &2u32)
 }
 
+fn unigram() -> Vocabulary {
+    Vocabulary(Vec::new())
+        .with("model", "t5")
+        .with("tokens", &["<pad>", "</s>", "<unk>", "▁", "a", "▁a", "b"][..])
+        .with("scores", &[0.0f32, 0.0, 0.0, -2.0, -3.0, -1.0, -4.0][..])
+        .with("token_type", &[3i32, 3, 2, 1, 1, 1, 1][..])
+        .with("remove_extra_whitespaces", &true)
+        .with("precompiled_charsmap", &charsmap(b"A", b"b\0"))
+}
+
 #[test]
 fn the_vocabularies_these_tests_damage_are_sound() {
     let ids = |vocabulary: Vocabulary, text| {
@@ -93,6 +103,7 @@ fn the_vocabularies_these_tests_damage_are_sound() {
     assert_eq!(ids(byte_level(), "ab ab"), [2, 4]);
     assert_eq!(ids(scored(), "b a"), [6, 4, 3]);
     assert_eq!(ids(wordpiece(), "abb x"), [3, 4, 2]);
+    assert_eq!(ids(unigram(), "  aA  xy b"), [5, 6, 3, 2, 3, 6]);
 }
 
 #[test]
@@ -111,6 +122,8 @@ fn missing_fields_are_named() {
             "tokenizer.ggml.eos_token_id is missing",
         ),
         (wordpiece().without("unknown_token_id"), "tokenizer.ggml.unknown_token_id is missing"),
+        (unigram().without("scores"), "tokenizer.ggml.scores is missing"),
+        (unigram().with("add_bos_token", &true), "tokenizer.ggml.bos_token_id is missing"),
     ];
     for (vocabulary, expected) in cases {
         assert_eq!(error(vocabulary.load()), expected);
@@ -135,6 +148,9 @@ fn values_of_the_wrong_type_are_named() {
         (byte_level().with("add_bos_token", "yes"), "tokenizer.ggml.add_bos_token"),
         (scored().with("scores", &["high"; 7][..]), "tokenizer.ggml.scores"),
         (scored().with("add_space_prefix", &1u32), "tokenizer.ggml.add_space_prefix"),
+        (unigram().with("remove_extra_whitespaces", &1u32), "tokenizer.ggml.remove_extra_whitespaces"),
+        (unigram().with("precompiled_charsmap", "map"), "tokenizer.ggml.precompiled_charsmap"),
+        (unigram().with("precompiled_charsmap", &[1u32][..]), "tokenizer.ggml.precompiled_charsmap"),
     ];
     for (vocabulary, field) in cases {
         let error = error(vocabulary.load());
@@ -160,6 +176,38 @@ fn lists_must_fit_the_tokens() {
         error(scored().with("scores", &[0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0][..]).load()),
         "tokenizer.ggml.scores[1]: is not a number"
     );
+}
+
+#[test]
+fn scores_must_be_numbers_that_can_be_added() {
+    let with = |scores: &[f32]| error(unigram().with("scores", scores).load());
+    assert_eq!(with(&[0.0; 3]), "tokenizer.ggml.scores: has 3 entries for 7 tokens");
+    let third = |score| [0.0, 0.0, 0.0, score, 0.0, 0.0, 0.0];
+    assert_eq!(with(&third(f32::NAN)), "tokenizer.ggml.scores[3]: is not a number");
+    assert_eq!(with(&third(f32::NEG_INFINITY)), "tokenizer.ggml.scores[3]: no score is that far from zero");
+}
+
+#[test]
+fn character_maps_must_be_whole_and_must_not_blow_text_up() {
+    let with = |map: &[u8]| error(unigram().with("precompiled_charsmap", map).load());
+    // Three bytes of a length, a trie that is longer than the file, replacements that are no text.
+    for map in [&[0; 3][..], &[4, 0, 0, 0, 0], &[0, 0, 0, 0, 255]] {
+        assert_eq!(with(map), "tokenizer.ggml.precompiled_charsmap: is damaged");
+    }
+    assert_eq!(
+        with(&charsmap(b"A", &[b'b'; 100])),
+        "tokenizer.ggml.precompiled_charsmap that makes text 300 times as long is not supported"
+    );
+}
+
+#[test]
+fn a_character_map_without_an_end_takes_no_longer() {
+    // Whatever byte is read, the trie is where it was.
+    let units: Vec<u8> = (0..256u32).flat_map(|byte| (byte << 10 | byte).to_le_bytes()).collect();
+    let map = [&(units.len() as u32).to_le_bytes()[..], &units, b"b\0"].concat();
+    let tokenizer = unigram().with("precompiled_charsmap", &map).load().unwrap();
+    let ids = soon(|| tokenizer.encode(&"ab".repeat(100_000), Special::Plain, AddSpecial::No));
+    assert_eq!(ids.len(), 200_000);
 }
 
 #[test]
@@ -215,7 +263,7 @@ fn what_is_not_known_is_refused_by_name() {
 
 #[test]
 fn a_vocabulary_without_tokens_has_nothing_to_say() {
-    for vocabulary in [byte_level(), scored(), wordpiece()] {
+    for vocabulary in [byte_level(), scored(), wordpiece(), unigram()] {
         let empty =
             vocabulary.with("tokens", &NONE[..]).with("scores", &[0f32; 0][..]).with("merges", &NONE[..]);
         let empty = empty.with("token_type", &[0i32; 0][..]);
@@ -240,10 +288,10 @@ fn merges_of_tokens_that_no_text_leads_to_take_no_longer() {
 proptest! {
     #[test]
     fn overwritten_bytes_do_no_harm(
-        which in 0..3usize,
+        which in 0..4usize,
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let mut bytes = [byte_level, scored, wordpiece][which]().bytes();
+        let mut bytes = [byte_level, scored, wordpiece, unigram][which]().bytes();
         for (at, value) in edits {
             let at = at.index(bytes.len());
             bytes[at] = value;

@@ -28,6 +28,20 @@ fn soon<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// A character map in which `key` becomes what `replacements` begin with.
+fn charsmap(key: &[u8], replacements: &[u8]) -> Vec<u8> {
+    let mut units = vec![0u32; (key.len() << 8) + 1];
+    // The children of each unit in a block of their own, behind the last byte's the value.
+    for (depth, &byte) in (0u32..).zip(key) {
+        let place = depth << 8 | u32::from(byte);
+        let value = if depth as usize + 1 == key.len() { 0x100 } else { 0 };
+        units[place as usize] = (place ^ ((depth + 1) << 8)) << 10 | value | u32::from(byte);
+    }
+    units[key.len() << 8] = 1 << 31;
+    let units: Vec<u8> = units.into_iter().flat_map(u32::to_le_bytes).collect();
+    [&(units.len() as u32).to_le_bytes()[..], &units, replacements].concat()
+}
+
 /// Encodes and decodes with a tokenizer that could be made, whatever it is like.
 fn exercise(tokenizer: &Tokenizer) {
     for text in ["", "a", "ab  ba<s>\n\u{301}é日本😀", "<0x00>▁##"] {

@@ -8,10 +8,10 @@ use super::FILE;
 use super::schema;
 use crate::tokenizer::PairEnds;
 use crate::tokenizer::bpe::SPACE_MARK;
-use crate::tokenizer::charsmap::CharsMap;
+use crate::tokenizer::charsmap::{CharsMap, Lookup};
 use crate::tokenizer::error::{Result, TokenizerError};
 use crate::tokenizer::families;
-use crate::tokenizer::normalize::{BertNormalizer, Normalizer};
+use crate::tokenizer::normalize::{BertNormalizer, Normalizer, excessive_growth};
 use crate::tokenizer::pattern::Pattern;
 use crate::tokenizer::pretokenize::{Behavior, Matcher, PrependScheme, Step};
 use crate::tokenizer::vocab::TokenId;
@@ -30,10 +30,6 @@ fn matcher(pattern: schema::Pattern) -> Result<Matcher> {
 /// Steps of one kind that a file may have. Those of real models have up to eight.
 const MOST_STEPS: usize = 32;
 
-/// How many times as long text may become before it reaches the encoder. Without a limit, a file of a few lines could make
-/// terabytes of one word.
-const MOST_GROWTH: usize = 256;
-
 /// Bytes that a normalizer may put in front of texts, or a vocabulary in front of pieces.
 pub(super) const LONGEST_PREFIX: usize = 64;
 
@@ -43,8 +39,7 @@ pub(super) fn normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normaliz
     if steps.len() > MOST_STEPS {
         return unsupported(format!("a normalizer of {} steps", steps.len()));
     }
-    let growth = steps.iter().fold(1usize, |growth, step| growth.saturating_mul(step.growth()));
-    if growth > MOST_GROWTH {
+    if let Some(growth) = excessive_growth(&steps) {
         return unsupported(format!("a normalizer that makes text {growth} times as long"));
     }
     Ok(steps)
@@ -73,7 +68,7 @@ fn flat_normalizers(normalizer: schema::Normalizer) -> Result<Vec<Normalizer>> {
         Json::Prepend { prepend } => Normalizer::Prepend(prepend),
         Json::Precompiled { precompiled_charsmap } => {
             let bytes = base64::engine::general_purpose::STANDARD.decode(precompiled_charsmap).ok();
-            let map = bytes.and_then(|bytes| CharsMap::read(&bytes)).ok_or_else(|| {
+            let map = bytes.and_then(|bytes| CharsMap::read(&bytes, Lookup::Graphemes)).ok_or_else(|| {
                 TokenizerError::invalid(format!("{FILE}: normalizer.precompiled_charsmap"), "is damaged")
             })?;
             Normalizer::CharsMap(map)

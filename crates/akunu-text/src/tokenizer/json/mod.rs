@@ -60,11 +60,11 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
         [before, between, after].into_iter().try_for_each(|ids| tokens.check(ids, &field))?;
     }
     let spelling = if cutting.byte_level { Spelling::Bytes } else { Spelling::Text };
-    let vocabulary = tokens.vocabulary(spelling)?;
     // Files from before models had types say it by what they have.
+    let is_unigram = file.model.kind.as_deref().map_or(scores.is_some(), |kind| kind == "Unigram");
+    let vocabulary = tokens.vocabulary(spelling, is_unigram)?;
     let model = match file.model.kind.as_deref() {
-        Some("Unigram") => unigram(&file.model, scores, tokens, &vocabulary)?,
-        None if scores.is_some() => unigram(&file.model, scores, tokens, &vocabulary)?,
+        _ if is_unigram => unigram(&file.model, scores, tokens, &vocabulary)?,
         Some(kind @ ("BPE" | "WordPiece")) if scores.is_some() => {
             let problem = format!("has scores and no ids, which {kind} needs");
             return Err(TokenizerError::invalid(format!("{FILE}: model.vocab"), problem));
@@ -224,9 +224,11 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn vocabulary(&self, spelling: Spelling) -> Result<Vocabulary> {
-        let text = |id: usize| {
-            self.kinds[id] == TokenKind::UserDefined && !is_special(self.kinds[id], self.texts[id])
+    /// With `names_bytes`, text that names a byte (`<0x0A>`) leads to that byte's token, as in Hugging Face's Unigram models.
+    fn vocabulary(&self, spelling: Spelling, names_bytes: bool) -> Result<Vocabulary> {
+        let text = |id: usize| match self.kinds[id] {
+            TokenKind::UserDefined => !is_special(self.kinds[id], self.texts[id]),
+            kind => names_bytes && kind == TokenKind::Byte,
         };
         let indexed = |id| spelling == Spelling::Text && self.in_model[id] && text(id);
         Vocabulary::new(&self.texts, self.kinds.clone(), spelling, indexed, "tokenizer.json: tokens")

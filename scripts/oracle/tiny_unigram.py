@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains two small Unigram tokenizers with SentencePiece and writes them as `tokenizer.json` files, for tokenizer_ids.py.
+"""Trains three small Unigram tokenizers with SentencePiece and writes them as `tokenizer.json` files, for tokenizer_ids.py.
 
 usage: tiny_unigram.py TEST_DATA FIXTURES
 
 TEST_DATA is the folder that scripts/fetch-test-data fills, FIXTURES is crates/akunu-text/tests/fixtures. Needs `sentencepiece` and `tokenizers`.
 
-  unigram        as XLM-RoBERTa's: SentencePiece's own normalisation, words at spaces, ids in fairseq's order
-  unigram_bytes  as Llama's would be: no normalisation, all bytes as tokens, texts with their spaces in one piece
+  unigram            as XLM-RoBERTa's: SentencePiece's own normalisation, words at spaces, ids in fairseq's order
+  unigram_bytes      as Llama's would be: no normalisation, all bytes as tokens, texts with their spaces in one piece
+  unigram_lowercase  as ALBERT's: decomposed, without accents and in lower case before SentencePiece's own normalisation
 """
 
 import io
@@ -70,13 +71,38 @@ def bytes_too(texts):
     return tokenizer
 
 
+def albert(texts):
+    lower = [text.lower() for text in texts]
+    proto = train(lower, vocab_size=1500, character_coverage=0.98, normalization_rule_name="nmt_nfkc")
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces[3:]]
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = tokenizers.Tokenizer(models.Unigram([(name, 0.0) for name in special] + pieces, unk_id=1, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        normalizers.Lowercase(),
+        normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
+        normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
+    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(special[:4])
+    tokenizer.add_special_tokens([tokenizers.AddedToken("[MASK]", lstrip=True, special=True)])
+    return tokenizer
+
+
 def main(test_data, fixtures):
     fixtures = pathlib.Path(fixtures)
     pool = json.loads((fixtures / "fuzz-fragments.json").read_text("utf-8"))
     generator = Generator(pool["fragments"], pool["ranges"])
     texts = (pathlib.Path(test_data) / "text/moby-dick.txt").read_text("utf-8").split("\n")[:4000]
     texts += [generator.string(number) for number in range(1000)]
-    for name, make in [("unigram", xlm_roberta), ("unigram_bytes", bytes_too)]:
+    for name, make in [("unigram", xlm_roberta), ("unigram_bytes", bytes_too), ("unigram_lowercase", albert)]:
         source = json.loads(make(texts).to_str())
         (fixtures / f"{name}.json").write_text(json.dumps(source, ensure_ascii=False, separators=(",", ":")) + "\n", "utf-8")
 

@@ -30,7 +30,9 @@ NAMES = {
     "minilm": "models/minilm",
 }
 # Of tiny_unigram.py, beside the output.
-UNIGRAM = ["unigram", "unigram_bytes"]
+UNIGRAM = ["unigram", "unigram_bytes", "unigram_lowercase"]
+# Unicode 18 has given this one a decomposition, which is not in the library's tables: left out where text is decomposed.
+NEWER = {"unigram_lowercase": "\U0001d6a6"}
 MASK = (1 << 64) - 1
 HTML = "a b bbox blockquote body br caption code div em footer h1 h2 h3 h4 h5 h6 html i iframe img li ol p pre s span strong sub sup table tbody td tfoot th thead tr u ul".split()
 
@@ -111,7 +113,8 @@ def main(test_data, output):
         source["truncation"] = source["padding"] = None
         parse = tokenizers.Tokenizer.from_str(json.dumps(source))
         plain = tokenizers.Tokenizer.from_str(json.dumps(without_special(source)))
-        encode = lambda tokenizer: [e.ids for e in tokenizer.encode_batch(strings, add_special_tokens=False)]
+        texts = [s.replace(NEWER[name], "") for s in strings] if name in NEWER else strings
+        encode = lambda tokenizer: [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
         parsed = encode(parse)
         result["tokenizers"][name] = {
             "parse": block_hashes([id_bytes(ids) for ids in parsed]),

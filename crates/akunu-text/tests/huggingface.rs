@@ -9,9 +9,14 @@ use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenId};
 use fuzz::{Expected, Generator, STRINGS, assert_same_blocks, block_hashes};
 
-fn strings() -> Vec<String> {
+/// The strings for a tokenizer: all there are, without what the library's older tables do not decompose.
+fn strings(name: &str) -> Vec<String> {
     let mut generator = Generator::new();
-    (0..STRINGS).map(|number| generator.string(number)).collect()
+    let strings = (0..STRINGS).map(|number| generator.string(number));
+    if name == "unigram_lowercase" {
+        return strings.map(|text| text.replace('\u{1d6a6}', "")).collect();
+    }
+    strings.collect()
 }
 
 fn id_bytes(ids: Vec<TokenId>) -> Vec<u8> {
@@ -27,7 +32,7 @@ fn from_gguf(file: &str) -> Tokenizer {
 }
 
 fn parses_equally(tokenizer: &Tokenizer, name: &str) {
-    let (strings, expected) = (strings(), Expected::read());
+    let (strings, expected) = (strings(name), Expected::read());
     let encode = |text: &String| tokenizer.encode(text, Special::Parse, AddSpecial::No);
     let expected = &expected.tokenizers[name];
     for (text, ids) in strings.iter().zip(&expected.samples) {
@@ -42,19 +47,19 @@ fn parses_equally(tokenizer: &Tokenizer, name: &str) {
 
 fn keeps_specials_out_of_plain_text(tokenizer: &Tokenizer, name: &str) {
     let encode = |text: &String| id_bytes(tokenizer.encode(text, Special::Plain, AddSpecial::No));
-    let found = block_hashes(strings().iter().map(encode));
+    let found = block_hashes(strings(name).iter().map(encode));
     assert_same_blocks(name, &found, &Expected::read().tokenizers[name].plain);
 }
 
 fn decodes_equally(tokenizer: &Tokenizer, name: &str) {
     let decode = |text: &String| tokenizer.decode(&tokenizer.encode(text, Special::Parse, AddSpecial::No));
-    let found = block_hashes(strings().iter().map(decode));
+    let found = block_hashes(strings(name).iter().map(decode));
     assert_same_blocks(name, &found, &Expected::read().tokenizers[name].decoded);
 }
 
 #[test]
 fn the_generator_makes_the_strings_of_the_oracle() {
-    let found = block_hashes(strings().into_iter().map(String::into_bytes));
+    let found = block_hashes(strings("").into_iter().map(String::into_bytes));
     assert_same_blocks("strings", &found, &Expected::read().strings);
 }
 
@@ -96,6 +101,7 @@ tokenizers! {
     gpt2 from_json "tokenizers/gpt2"
     minilm from_json "models/minilm"
     unigram from_fixture "unigram"
+    unigram_lowercase from_fixture "unigram_lowercase"
 }
 
 /// Not for decoding: some of the strings name bytes that are no character, for which the library has U+FFFD.

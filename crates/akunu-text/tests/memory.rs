@@ -59,12 +59,13 @@ fn gguf(folder: &Path, tokens: &[String], merges: &[&str]) -> PathBuf {
     path
 }
 
-fn unigram_gguf(folder: &Path, tokens: &[String]) -> PathBuf {
+fn unigram_gguf(folder: &Path, tokens: &[String], charsmap: &[u8]) -> PathBuf {
     let path = folder.join("vocabulary.gguf");
     let mut writer = Writer::new();
     writer.metadata("tokenizer.ggml.model", "t5").unwrap();
     writer.metadata("tokenizer.ggml.tokens", tokens).unwrap();
     writer.metadata("tokenizer.ggml.scores", &vec![-1f32; tokens.len()]).unwrap();
+    writer.metadata("tokenizer.ggml.precompiled_charsmap", charsmap).unwrap();
     fs::write(&path, writer.header().unwrap()).unwrap();
     path
 }
@@ -104,7 +105,16 @@ fn loading_holds_at_most_eight_times_the_file() {
         assert!(error.contains("300000 pairs are more than the tokens can be made of"), "{error}");
     }
     load(&unigram(folder.path(), &many)).unwrap();
-    load(&unigram_gguf(folder.path(), &many)).unwrap();
+    load(&unigram_gguf(folder.path(), &many, &[0; 4])).unwrap();
+    // Nothing but ends of replacements, and a trie in which each of 4,000 units has 255 children.
+    load(&unigram_gguf(folder.path(), &few, &vec![0; 4_000_000])).unwrap();
+    let unit = |place: u32| {
+        let children = (((place >> 8) * 255 + (place & 0xff)) % 4000) << 8;
+        (place ^ children) << 10 | place & 0xff
+    };
+    let units: Vec<u8> = (0..4000 << 8).flat_map(|place| unit(place).to_le_bytes()).collect();
+    let trie = [&(units.len() as u32).to_le_bytes()[..], &units].concat();
+    load(&unigram_gguf(folder.path(), &few, &trie)).unwrap();
     #[cfg(feature = "test-data")]
     real_vocabularies();
 }

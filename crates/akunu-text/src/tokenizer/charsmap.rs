@@ -70,9 +70,51 @@ impl CharsMap {
         }
     }
 
-    /// At most how many times as many bytes a text has afterwards.
+    /// At most how many times as many bytes a text has afterwards: as many as the entry that grows most.
+    ///
+    /// A damaged trie may have loops, and one without them more texts than could be listed. Level by level, each of its units
+    /// is reached first by its shortest text, which is the one that counts.
     pub fn growth(&self) -> usize {
-        self.replacements.split('\0').map(str::len).max().unwrap_or(0).max(1)
+        let unit = |place: &u32| Unit(self.units[*place as usize]);
+        // What a unit's parent points to follows from its own place: all units, those with the same parent together.
+        let parent = |place: &u32| place ^ unit(place).label();
+        let mut children: Vec<u32> = Vec::with_capacity(self.units.len());
+        let places = (0..=u32::MAX).take(self.units.len());
+        children.extend(places.filter(|place| (1..256).contains(&unit(place).label())));
+        children.sort_unstable_by_key(parent);
+        let mut seen = vec![false; children.len()];
+        let ends = self.ends();
+        let mut level: Vec<u32> = self.unit(0).map(Unit::children).into_iter().collect();
+        let mut growth = 1;
+        for len in 1..=LONGEST_ENTRY {
+            for below in std::mem::take(&mut level) {
+                let first = children.partition_point(|place| parent(place) < below);
+                if seen.get(first).is_none_or(|seen| *seen) {
+                    continue;
+                }
+                for place in children[first..].iter().take_while(|place| parent(place) == below) {
+                    seen[first] = true;
+                    let below = place ^ unit(place).children();
+                    level.push(below);
+                    if unit(place).has_value()
+                        && let Some(value) = self.unit(below).map(Unit::value)
+                    {
+                        let end = ends.get(ends.partition_point(|&end| end < value));
+                        let end = end.map_or(self.replacements.len(), |&end| end as usize);
+                        growth = growth.max(end.saturating_sub(value as usize).div_ceil(len));
+                    }
+                }
+            }
+        }
+        growth
+    }
+
+    /// Where the replacements end.
+    fn ends(&self) -> Vec<u32> {
+        let ends = || self.replacements.bytes().zip(0..=u32::MAX).filter(|&(byte, _)| byte == 0);
+        let mut list = Vec::with_capacity(ends().count());
+        list.extend(ends().map(|(_, end)| end));
+        list
     }
 
     /// The texts of the table that `text` begins with, the shortest first: their bytes, and what they become.

@@ -2,10 +2,11 @@
 
 use akunu_text::Tokenizer;
 use akunu_text::tokenizer::{AddSpecial, Special, TokenizerError};
+use base64::Engine as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{error, exercise, soon};
+use super::{charsmap, error, exercise, soon};
 
 fn sound() -> Value {
     json!({
@@ -284,6 +285,24 @@ fn text_does_not_grow_without_bound() {
     );
     let wordpiece = json!({"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "max_input_chars_per_word": 1u64 << 40});
     assert!(with("/model", wordpiece).contains("max_input_chars_per_word"));
+}
+
+#[test]
+fn what_a_character_map_makes_of_text_counts_by_the_text() {
+    let normalizer = |bytes| {
+        let map = charsmap("\u{fdfa}".as_bytes(), &vec![b'x'; bytes]);
+        let map = base64::engine::general_purpose::STANDARD.encode(map);
+        let map = json!({"type": "Precompiled", "precompiled_charsmap": map});
+        json!({"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "Lowercase"}, map]})
+    };
+    let mut file = sound();
+    // As many bytes of three as real maps have.
+    file["normalizer"] = normalizer(33);
+    exercise(&load(&file).unwrap());
+    assert_eq!(
+        with("/normalizer", normalizer(34)),
+        "tokenizer.json: a normalizer that makes text 264 times as long is not supported"
+    );
 }
 
 #[test]

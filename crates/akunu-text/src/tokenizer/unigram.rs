@@ -30,6 +30,8 @@ pub(crate) struct Unigram {
 /// One piece.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// The piece's first bytes: most comparisons need no more, and all others wait for memory.
+    head: u64,
     id: TokenId,
     /// The place of the longest other piece that this one begins with; [`NONE`] where there is none.
     shorter: u32,
@@ -82,7 +84,8 @@ impl Unigram {
             while prefixes.pop_if(|&mut prefix| !piece(id).starts_with(piece(ids[prefix as usize]))).is_some()
             {
             }
-            sorted.push(Entry { id, shorter: prefixes.last().copied().unwrap_or(NONE) });
+            let head = head(piece(id));
+            sorted.push(Entry { head, id, shorter: prefixes.last().copied().unwrap_or(NONE) });
             prefixes.push(place as u32);
         }
         let mut begins = Box::new([0; 257]);
@@ -139,7 +142,9 @@ impl Unigram {
         let [begin, end] = [text[0] as usize, text[0] as usize + 1].map(|byte| self.begins[byte] as usize);
         let piece = |entry: &Entry| vocabulary.pieces.get(entry.id);
         // Whatever the text begins with comes before it, and is the start of all pieces from there to the text.
-        let after = begin + self.sorted[begin..end].partition_point(|entry| piece(entry) <= text);
+        let head = head(text);
+        let is_before = |entry: &Entry| entry.head < head || (entry.head == head && piece(entry) <= text);
+        let after = begin + self.sorted[begin..end].partition_point(is_before);
         let mut place = if after > begin { after as u32 - 1 } else { NONE };
         let mut is_prefix = false;
         while let Some(entry) = self.sorted.get(place as usize) {
@@ -150,4 +155,12 @@ impl Unigram {
             place = entry.shorter;
         }
     }
+}
+
+/// The first eight bytes as a number, with zeros after a shorter text: in the order of texts where they differ.
+fn head(text: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = text.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&text[..len]);
+    u64::from_be_bytes(bytes)
 }

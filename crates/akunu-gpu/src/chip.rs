@@ -28,7 +28,7 @@ impl ChipConfig {
         ChipConfig { blocks, tensor: facts.tensor, ordered: facts.ordered, wide, room: facts.room, chain }
     }
 
-    /// Turns of a chain whose tokens the device remembers: those of two pieces, of which one may run while the other is read.
+    /// Turns of a chain whose tokens the device remembers: those of two stretches, of which one may run while the other is read.
     pub(crate) fn turns(self) -> u32 {
         2 * self.chain
     }

@@ -45,7 +45,9 @@ impl Expected {
         for (text, ids) in strings.iter().zip(&self.samples) {
             assert_eq!(&encode(text, shown), ids, "{name}: {text:?}");
         }
-        for (special, expected) in [(Special::Parse, &self.parse), (Special::Plain, &self.plain)] {
+        assert!(!self.plain.is_empty());
+        let all = [(Special::Parse, &self.parse), (Special::Plain, &self.plain)];
+        for (special, expected) in all.into_iter().filter(|(_, expected)| !expected.is_empty()) {
             let bytes =
                 |text: &String| encode(text, special).into_iter().flat_map(u32::to_le_bytes).collect();
             assert_same_blocks(name, &block_hashes(strings.iter().map(bytes)), expected);

@@ -70,6 +70,36 @@ fn unigram_gguf(folder: &Path, tokens: &[String], charsmap: &[u8]) -> PathBuf {
     path
 }
 
+/// Tokens of one kind, as short as they can be written.
+fn special_gguf(folder: &Path, model: &str, kind: u8, tokens: &[String]) -> PathBuf {
+    let path = folder.join("vocabulary.gguf");
+    let mut writer = Writer::new();
+    writer.metadata("tokenizer.ggml.model", model).unwrap();
+    writer.metadata("tokenizer.ggml.pre", "gpt-2").unwrap();
+    writer.metadata("tokenizer.ggml.tokens", tokens).unwrap();
+    writer.metadata("tokenizer.ggml.token_type", &vec![kind; tokens.len()]).unwrap();
+    writer.metadata("tokenizer.ggml.merges", &Vec::<String>::new()).unwrap();
+    writer
+        .metadata("tokenizer.ggml.scores", &vec![0f32; if model == "t5" { tokens.len() } else { 0 }])
+        .unwrap();
+    fs::write(&path, writer.header().unwrap()).unwrap();
+    path
+}
+
+/// Added tokens with two letters each that a normaliser makes 256 of.
+fn growing_json(folder: &Path, count: usize) -> PathBuf {
+    let path = folder.join("tokenizer.json");
+    let names = names(count).enumerate();
+    let tokens: Vec<_> = names.map(|(id, name)| format!(r#"{{"id":{id},"content":"aa{name}"}}"#)).collect();
+    let text = format!(
+        r#"{{"added_tokens":[{}],"normalizer":{{"type":"Replace","pattern":{{"String":"a"}},"content":"{}"}},"model":{{"type":"BPE","vocab":{{}},"merges":[]}}}}"#,
+        tokens.join(","),
+        "b".repeat(256)
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
 fn json(folder: &Path, tokens: &[String], merges: &[&str]) -> PathBuf {
     let path = folder.join("tokenizer.json");
     let entries: Vec<_> = tokens.iter().enumerate().map(|(id, token)| format!("{token:?}:{id}")).collect();
@@ -104,6 +134,13 @@ fn loading_holds_at_most_eight_times_the_file() {
         let error = load(&write(folder.path(), &few, &pairs)).unwrap_err().to_string();
         assert!(error.contains("300000 pairs are more than the tokens can be made of"), "{error}");
     }
+    let last = 1 << 18;
+    load(&special_gguf(folder.path(), "gpt2", 4, &many[..=last])).unwrap();
+    load(&special_gguf(folder.path(), "t5", 4, &many[..=last])).unwrap();
+    let error = load(&special_gguf(folder.path(), "gpt2", 3, &vec!["a".to_owned(); last + 1])).unwrap_err();
+    assert!(error.to_string().contains("is token 0 too"), "{error}");
+    let error = load(&growing_json(folder.path(), 100_000)).unwrap_err().to_string();
+    assert!(error.contains("a normalizer that makes added tokens much longer"), "{error}");
     load(&unigram(folder.path(), &many)).unwrap();
     load(&unigram_gguf(folder.path(), &many, &[0; 4])).unwrap();
     // Nothing but ends of replacements, and a trie in which each of 4,000 units has 255 children.

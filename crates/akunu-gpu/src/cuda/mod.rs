@@ -339,7 +339,7 @@ impl Host for Cuda {
     }
 
     fn lane<'a>(&'a self, buffer: &'a Buffer, largest: usize) -> Result<Box<dyn Lane + 'a>> {
-        // A system may allow little pinned memory or none; ordinary memory takes longer.
+        // A system may allow little pinned memory; ordinary memory takes longer.
         Ok(match PinnedLane::new(buffer, largest) {
             Ok(lane) => Box::new(lane),
             Err(_) => Box::new(Written::new(self, buffer)),

@@ -10,7 +10,7 @@ use super::vocab::TokenId;
 #[derive(Clone, Debug)]
 pub(crate) struct AddedToken {
     pub id: TokenId,
-    pub text: String,
+    pub text: Box<str>,
     /// Found in trusted text only.
     pub special: bool,
     /// Takes the whitespace on its left, on its right, along.
@@ -21,7 +21,7 @@ pub(crate) struct AddedToken {
 }
 
 impl AddedToken {
-    pub fn new(id: TokenId, text: impl Into<String>, special: bool) -> Self {
+    pub fn new(id: TokenId, text: impl Into<Box<str>>, special: bool) -> Self {
         Self { id, text: text.into(), special, lstrip: false, rstrip: false, single_word: false }
     }
 }
@@ -86,14 +86,20 @@ pub(crate) struct AddedTokens {
 /// Finding a token takes time in proportion to its length, at every place where it may begin.
 const LONGEST: usize = 512;
 
+/// That text of a token can be matched.
+pub(crate) fn check_length(id: TokenId, text: &str) -> Result<()> {
+    if text.len() <= LONGEST {
+        return Ok(());
+    }
+    let problem = format!("has {} bytes, at most {LONGEST} can be matched", text.len());
+    Err(TokenizerError::invalid(format!("added token {id}"), problem))
+}
+
 impl AddedTokens {
     pub fn new(mut tokens: Vec<AddedToken>) -> Result<Self> {
         tokens.retain(|token| !token.text.is_empty());
-        tokens.sort_by(|a, b| a.text.cmp(&b.text));
-        if let Some(long) = tokens.iter().find(|token| token.text.len() > LONGEST) {
-            let problem = format!("has {} bytes, at most {LONGEST} can be matched", long.text.len());
-            return Err(TokenizerError::invalid(format!("added token {}", long.id), problem));
-        }
+        tokens.iter().try_for_each(|token| check_length(token.id, &token.text))?;
+        tokens.sort_unstable_by(|a, b| a.text.cmp(&b.text).then(a.id.cmp(&b.id)));
         if let Some(pair) = tokens.windows(2).find(|pair| pair[0].text == pair[1].text) {
             let problem = format!("{:?} is token {} too", pair[0].text, pair[0].id);
             return Err(TokenizerError::invalid(format!("added token {}", pair[1].id), problem));
@@ -114,7 +120,7 @@ impl AddedTokens {
 
     /// The token with exactly this text.
     pub fn get(&self, text: &str) -> Option<TokenId> {
-        let at = self.tokens.binary_search_by(|token| token.text.as_str().cmp(text)).ok()?;
+        let at = self.tokens.binary_search_by(|token| (*token.text).cmp(text)).ok()?;
         Some(self.tokens[at].id)
     }
 

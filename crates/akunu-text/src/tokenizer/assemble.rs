@@ -108,14 +108,16 @@ impl<'a> TokenList<'a> {
     }
 
     pub fn finish(self, recipe: Recipe) -> Result<Tokenizer> {
-        let mut added = Vec::new();
-        for ((&text, &kind), id) in self.texts.iter().zip(&self.kinds).zip(0..) {
+        let tokens = || self.texts.iter().zip(&self.kinds).map(|(&text, &kind)| (text, kind));
+        let is_added =
+            |&(text, kind): &(&str, TokenKind)| kind == TokenKind::UserDefined || is_special(kind, text);
+        // Counted first: they may be all there are.
+        let mut added = Vec::with_capacity(tokens().filter(is_added).count());
+        for ((text, kind), id) in tokens().zip(0..).filter(|(token, _)| is_added(token)) {
             let special = is_special(kind, text);
-            if special || kind == TokenKind::UserDefined {
-                let keeps = !special || matches!(text, "<unk>" | "<s>" | "<|endoftext|>");
-                let rstrip = recipe.special_strips_right && !keeps;
-                added.push(AddedToken { rstrip, ..AddedToken::new(id, text, special) });
-            }
+            let keeps = !special || matches!(text, "<unk>" | "<s>" | "<|endoftext|>");
+            let rstrip = recipe.special_strips_right && !keeps;
+            added.push(AddedToken { rstrip, ..AddedToken::new(id, text, special) });
         }
         Ok(Tokenizer::new(Parts {
             vocabulary: recipe.vocabulary,

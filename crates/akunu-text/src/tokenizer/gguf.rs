@@ -136,7 +136,8 @@ impl File<'_> {
         let mut scores: Vec<f64> =
             self.metadata.get(SCORES)?.ok_or_else(|| TokenizerError::missing(SCORES))?;
         self.tokens.check_scores(&scores, SCORES)?;
-        // User-defined tokens are taken wherever they fit. All others are never found, and must not count for the lowest score.
+        // User-defined tokens are taken wherever they fit. All others are never found, and must not count for the lowest score: scores are
+        // logarithms, none of them above zero.
         let others =
             scores.iter_mut().zip(&self.tokens.kinds).filter(|(_, kind)| **kind != TokenKind::Normal);
         others.for_each(|(score, _)| *score = 0.0);
@@ -173,6 +174,9 @@ impl File<'_> {
         if !matches!(bytes.element_type(), ValueType::U8 | ValueType::I8) {
             let problem = format!("is an array of {}, not of bytes", bytes.element_type());
             return Err(TokenizerError::invalid(CHARSMAP, problem));
+        }
+        if bytes.is_empty() {
+            return Ok(None);
         }
         let map = CharsMap::read(bytes.encoded(), Lookup::Longest);
         let map = map.ok_or_else(|| TokenizerError::invalid(CHARSMAP, "is damaged"))?;
@@ -319,13 +323,18 @@ fn read_roles(metadata: Metadata, model: &str, tokens: usize) -> Result<Roles> {
 
 /// One id or a list of them; none when the key is absent.
 fn read_ids(metadata: Metadata, key: &str, tokens: usize) -> Result<Vec<TokenId>> {
-    let values = match metadata.value(key) {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(array)) => array.iter().collect(),
-        Some(value) => vec![value],
+    let id = |value: Value| {
+        let id = value.as_integer().and_then(|id| TokenId::try_from(id).ok());
+        id.filter(|&id| (id as usize) < tokens)
     };
-    let id = |value: &Value| value.as_integer().and_then(|id| TokenId::try_from(id).ok());
-    let ids = values.iter().map(|value| id(value).filter(|&id| (id as usize) < tokens));
-    let ids: Option<Vec<_>> = ids.collect();
+    let ids: Option<Vec<_>> = match metadata.value(key) {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(array)) if array.len() > tokens => {
+            let problem = format!("has {} entries for {tokens} tokens", array.len());
+            return Err(TokenizerError::invalid(key, problem));
+        }
+        Some(Value::Array(array)) => array.iter().map(id).collect(),
+        Some(value) => id(value).map(|id| vec![id]),
+    };
     ids.ok_or_else(|| TokenizerError::invalid(key, format!("is not the id of one of the {tokens} tokens")))
 }

@@ -182,9 +182,9 @@ fn lists_must_fit_the_tokens() {
 fn scores_must_be_numbers_that_can_be_added() {
     let with = |scores: &[f32]| error(unigram().with("scores", scores).load());
     assert_eq!(with(&[0.0; 3]), "tokenizer.ggml.scores: has 3 entries for 7 tokens");
-    let third = |score| [0.0, 0.0, 0.0, score, 0.0, 0.0, 0.0];
-    assert_eq!(with(&third(f32::NAN)), "tokenizer.ggml.scores[3]: is not a number");
-    assert_eq!(with(&third(f32::NEG_INFINITY)), "tokenizer.ggml.scores[3]: no score is that far from zero");
+    let fourth = |score| [0.0, 0.0, 0.0, score, 0.0, 0.0, 0.0];
+    assert_eq!(with(&fourth(f32::NAN)), "tokenizer.ggml.scores[3]: is not a number");
+    assert_eq!(with(&fourth(f32::NEG_INFINITY)), "tokenizer.ggml.scores[3]: no score is that far from zero");
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub fn block_hashes(items: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
 
 /// Fails with the numbers of the blocks that differ.
 pub fn assert_same_blocks(what: &str, found: &[String], expected: &[String]) {
+    assert_eq!(found.len(), expected.len(), "{what}: so many blocks");
     let differ: Vec<usize> = (0..expected.len()).filter(|&i| found.get(i) != expected.get(i)).collect();
     assert!(differ.is_empty(), "{what}: {} of {} blocks differ: {differ:?}", differ.len(), expected.len());
 }

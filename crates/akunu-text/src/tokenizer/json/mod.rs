@@ -3,13 +3,16 @@
 mod components;
 mod schema;
 
+use std::borrow::Cow;
+
 use components::{Decoding, Ends};
 use schema::{Config, Generation, PairList, PieceList};
 
-use super::added::{AddedToken, AddedTokens};
+use super::added::{AddedToken, AddedTokens, check_length};
 use super::bpe::{Alphabet, Borders, Bpe, Fallback, JoinTable};
 use super::error::{Result, TokenizerError};
 use super::merges::{self, Merges};
+use super::normalize::Normalizer;
 use super::special::{Roles, end_ids, is_special};
 use super::unigram::Unigram;
 use super::vocab::{NONE, PairTable, PieceIndex, Pieces, TokenId, TokenKind};
@@ -81,20 +84,7 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
         Decoding::Words { prefix, cleanup } => Some(shown::as_words(&vocabulary, prefix, *cleanup)?),
     };
 
-    let (mut added, mut added_normalized) = (Vec::new(), Vec::new());
-    for token in &file.added_tokens {
-        let special = is_special(vocabulary.kinds[token.id as usize], &token.content);
-        let normalized = token.normalized.unwrap_or(!token.special) && !normalizers.is_empty();
-        let text = if normalized {
-            normalizers.iter().fold(token.content.as_ref().into(), |text, step| step.apply(text)).into_owned()
-        } else {
-            token.content.clone().into_owned()
-        };
-        let list = if normalized { &mut added_normalized } else { &mut added };
-        let (lstrip, rstrip, single_word) = (token.lstrip, token.rstrip, token.single_word);
-        list.push(AddedToken { lstrip, rstrip, single_word, ..AddedToken::new(token.id, text, special) });
-    }
-
+    let (added, added_normalized) = added_tokens(&file.added_tokens, &vocabulary, &normalizers)?;
     frame(&mut prefix, config.add_bos_token, roles.bos, "bos_token")?;
     frame(&mut suffix, config.add_eos_token, roles.eos, "eos_token")?;
     Ok(Tokenizer::new(Parts {
@@ -112,6 +102,36 @@ fn build(mut file: schema::File, config: &Config, generation: &Generation) -> Re
         end_ids,
         vocabulary,
     }))
+}
+
+/// Bytes that all added tokens may have together after normalising, beside those they had before. Real ones hardly grow.
+const ADDED_GROWTH: usize = 1 << 16;
+
+/// The tokens to look for in text as it is, and in text that was normalised.
+fn added_tokens(
+    tokens: &[schema::Added<'_>],
+    vocabulary: &Vocabulary,
+    normalizers: &[Normalizer],
+) -> Result<(Vec<AddedToken>, Vec<AddedToken>)> {
+    let (mut added, mut added_normalized) = (Vec::new(), Vec::new());
+    let mut room = ADDED_GROWTH + tokens.iter().map(|token| token.content.len()).sum::<usize>();
+    for token in tokens {
+        check_length(token.id, &token.content)?;
+        let special = is_special(vocabulary.kinds[token.id as usize], &token.content);
+        let normalized = token.normalized.unwrap_or(!token.special) && !normalizers.is_empty();
+        let text = if normalized {
+            normalizers.iter().fold(token.content.as_ref().into(), |text, step| step.apply(text))
+        } else {
+            Cow::Borrowed(token.content.as_ref())
+        };
+        room = room.checked_sub(text.len()).ok_or_else(|| {
+            TokenizerError::unsupported(format!("{FILE}: a normalizer that makes added tokens much longer"))
+        })?;
+        let list = if normalized { &mut added_normalized } else { &mut added };
+        let (lstrip, rstrip, single_word) = (token.lstrip, token.rstrip, token.single_word);
+        list.push(AddedToken { lstrip, rstrip, single_word, ..AddedToken::new(token.id, text, special) });
+    }
+    Ok((added, added_normalized))
 }
 
 /// What the configuration says about a token before or after the text overrules the post-processor.

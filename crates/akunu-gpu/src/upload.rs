@@ -79,8 +79,8 @@ impl<H: Host> Lane for Written<'_, H> {
 /// Makes the bytes of a piece, by its number.
 type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
 
-/// Uploads pieces to a buffer; what is asked of the device after this finds them there. `sent` is told the number of each when its bytes were made and are
-/// on their way, on the thread that calls.
+/// Uploads pieces to a buffer; what is asked of the device after this finds them there. `sent` is told the number of each when its
+/// bytes were made and are on their way, on the thread that calls.
 pub(crate) fn upload<H: Host>(
     host: &H,
     buffer: &H::Buffer,

@@ -1,6 +1,6 @@
 //! Measures how long tokenizers take to load and to encode.
 //!
-//! `cargo run --release -p akunu-text --example tokenizer_speed -- TEXT MODEL...`, where MODEL is a GGUF file or a
+//! `cargo run --profile quick -p akunu-text --example tokenizer_speed -- TEXT MODEL...`, where MODEL is a GGUF file or a
 //! folder with a `tokenizer.json`. Each figure is the best of several runs. With `-` for TEXT it only loads.
 
 use std::path::Path;

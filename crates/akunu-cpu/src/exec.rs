@@ -12,16 +12,17 @@ use akunu_program::{
 };
 
 use crate::Isa;
-use crate::kernels::amx;
 use crate::kernels::rows::Argmax;
+use crate::kernels::tiles;
 use crate::kv::{CpuKv, padded};
 use crate::lower::{Lowered, lower};
 use crate::memory::{Shared, Turn};
+use crate::pack::Form;
 use crate::plan::{BufferId, FEW_ROWS};
 use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
 use crate::simd::LANES;
-use crate::step::{Attention, Step};
+use crate::step::{Attention, Step, TileForm};
 use crate::timing::{Clock, Timings};
 use crate::weights::CpuWeights;
 
@@ -88,9 +89,9 @@ pub(crate) struct Scratch {
     /// `[query]`: what it sees of a block.
     pub(crate) visible: Shared,
     /// For products of tiles, where there are such.
-    pub(crate) tiles: Option<amx::Scratch>,
+    pub(crate) tiles: Option<tiles::Scratch>,
     /// For attention of tiles, where there are such.
-    pub(crate) attention_tiles: Option<amx::AttentionScratch>,
+    pub(crate) attention_tiles: Option<tiles::AttentionScratch>,
 }
 
 /// What a run works on.
@@ -105,7 +106,7 @@ pub(crate) struct State {
     /// Into how many parts a prompt is cut at least, so that there is work for everybody, unless they would be very small.
     parts: usize,
     /// Whether products take prompt rows in tiles.
-    tiled: bool,
+    pub(crate) tiled: bool,
     /// How products take the rows of tokens.
     rows_in_tiles: InTiles,
     /// How they take frames; empty where there are none.
@@ -123,7 +124,7 @@ pub(crate) struct State {
 /// Which rows products take in tiles.
 #[derive(Default)]
 pub(crate) struct InTiles {
-    /// The blocks of [`amx::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
+    /// The blocks of [`tiles::TILE_ROWS`] rows that have prompt rows, if products take those in tiles.
     pub(crate) blocks: Vec<u32>,
     /// All other rows.
     pub(crate) plain: Vec<Range<usize>>,
@@ -139,7 +140,7 @@ impl InTiles {
         self.blocks.clear();
         self.plain.clear();
         for (i, tiled) in rows.enumerate() {
-            let block = (i / amx::TILE_ROWS) as u32;
+            let block = (i / tiles::TILE_ROWS) as u32;
             if tiled {
                 if self.blocks.last() != Some(&block) {
                     self.blocks.push(block);
@@ -185,12 +186,13 @@ impl CpuExecutable {
         let parts = largest(&stored).max(limits.context as usize) / PART + 2;
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
-        let tiled = isa == Isa::Amx;
+        let tiled = TileForm::of(isa, Form::F32).is_some();
+        let attends_in_tiles = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
-        let queries_together = if tiled { amx::QUERIES_TOGETHER } else { QUERIES_TOGETHER };
+        let queries_together = if attends_in_tiles { tiles::QUERIES_TOGETHER } else { QUERIES_TOGETHER };
         let together = (queries_together / sharing).max(1);
         // In tiles, other memory is used.
-        let plain = if tiled { 1 } else { together };
+        let plain = if attends_in_tiles { 1 } else { together };
         let dim = largest(&|a| padded(a.head_dim));
         let kv_heads = attentions.iter().map(|a| a.kv_heads).min().unwrap_or(1).max(1);
         let weighed = steps.iter().map(|step| match step {
@@ -201,10 +203,10 @@ impl CpuExecutable {
         let scratch = || Scratch {
             queries: Shared::new(4 * queries),
             states: Shared::new(4 * largest(&|a| state(a) * parts.max(plain))),
-            wide: Shared::new(if tiled { 0 } else { 2 * 4 * BLOCK * dim }),
+            wide: Shared::new(if attends_in_tiles { 0 } else { 2 * 4 * BLOCK * dim }),
             visible: Shared::new(2 * together * sharing),
-            tiles: tiled.then(amx::Scratch::new),
-            attention_tiles: tiled.then(|| amx::AttentionScratch::new(together * sharing, dim)),
+            tiles: tiled.then(tiles::Scratch::new),
+            attention_tiles: attends_in_tiles.then(|| tiles::AttentionScratch::new(together * sharing, dim)),
         };
         let vocabulary = program.value(program.logits).width;
         let rows = limits.rows as usize;
@@ -231,7 +233,7 @@ impl CpuExecutable {
                 outputs: Vec::with_capacity(limits.outputs as usize),
                 blocks: Vec::with_capacity(rows),
                 together,
-                parts: if tiled { 1 } else { (2 * workers).div_ceil(kv_heads) },
+                parts: if attends_in_tiles { 1 } else { (2 * workers).div_ceil(kv_heads) },
                 tiled,
                 rows_in_tiles: InTiles::with_capacity(rows),
                 frames_in_tiles: InTiles::with_capacity(if frames { FRAMES_PER_TOKEN * rows } else { 0 }),

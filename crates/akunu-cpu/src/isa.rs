@@ -58,7 +58,7 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => Isa::Avx512.is_available() && crate::kernels::amx::is_available(),
+            Isa::Amx => Isa::Avx512.is_available() && crate::kernels::tiles::is_available(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
             #[allow(unreachable_patterns)]

@@ -10,8 +10,8 @@ use akunu_program::program::{
 use akunu_program::{Error, Result};
 
 use crate::Isa;
-use crate::kernels::amx::{self, TILE_ROWS, tile_product_fn};
 use crate::kernels::product::{Group, product_fn};
+use crate::kernels::tiles::{self, TILE_ROWS, tile_product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
@@ -217,18 +217,19 @@ impl Lowering<'_> {
         out
     }
 
-    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them.
-    fn tiles(&mut self, x: ValueId, form: TileForm) -> Result<Option<BufferId>> {
+    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them. What experts are
+    /// chosen by is not worth the rounding to pairs.
+    fn tiles(&mut self, x: ValueId, form: Form, routes: bool) -> Result<Option<BufferId>> {
         let value = self.program.value(x);
-        if self.isa != Isa::Amx || value.domain == Domain::Outputs {
-            return Ok(None);
-        }
+        let form = TileForm::of(self.isa, form)
+            .filter(|form| value.domain != Domain::Outputs && !(routes && *form == TileForm::Pairs));
+        let Some(form) = form else { return Ok(None) };
         let floats = self.read(x)?;
         if let Some(&tiles) = self.split.get(&(x, form)) {
             self.plan.read(tiles);
             return Ok(Some(tiles));
         }
-        let out = self.plan.add_blocks(value.domain, amx::row_bytes(form, value.width), TILE_ROWS);
+        let out = self.plan.add_blocks(value.domain, tiles::row_bytes(form, value.width), TILE_ROWS);
         self.steps.push(Step::Split { x: floats, form, out });
         self.split.insert((x, form), out);
         Ok(Some(out))
@@ -242,8 +243,9 @@ impl Lowering<'_> {
     fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
-        let tiles =
-            matrices.iter().map(|m| self.tiles(x, TileForm::of(m.form))).collect::<Result<Vec<_>>>()?;
+        let routes =
+            matches!(rest.first(), Some(Op::Route { logits, .. }) if parts.iter().any(|p| p.out == *logits));
+        let tiles = matrices.iter().map(|m| self.tiles(x, m.form, routes)).collect::<Result<Vec<_>>>()?;
         let all = tiles.iter().any(Option::is_none);
         let inputs = matrices.iter().map(|m| self.input(x, m.form, all)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
@@ -281,7 +283,7 @@ impl Lowering<'_> {
         let shares = share(&matrices, parts, self.workers, same_share.then_some(1));
         let tile_shares = match then {
             Then::Gate { tiles: Some((form, _)), .. } => {
-                share(&matrices, parts, self.workers, Some(amx::gate_panels(form)))
+                share(&matrices, parts, self.workers, Some(tiles::gate_panels(form)))
             }
             _ => shares.clone(),
         };
@@ -296,7 +298,11 @@ impl Lowering<'_> {
                 x,
                 out,
                 product: product_fn(self.isa, matrix.form),
-                tiled: tiles.map(|x| Tiled { x, product: tile_product_fn(matrix.form), panels: tile_panels }),
+                tiled: tiles.map(|x| Tiled {
+                    x,
+                    product: tile_product_fn(self.isa, matrix.form),
+                    panels: tile_panels,
+                }),
                 panels,
             })
             .collect();
@@ -312,22 +318,21 @@ impl Lowering<'_> {
         next: Option<&Op>,
     ) -> Result<Option<(TileForm, BufferId)>> {
         let value = self.program.value(out);
-        let fits = self.isa == Isa::Amx
-            && value.domain == Domain::Tokens
+        let fits = value.domain == Domain::Tokens
             && value.width.is_multiple_of(TILE)
             && parts.iter().all(|part| part.bias.is_none());
         let products = match next {
             Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => parts,
             _ => return Ok(None),
         };
-        let forms = products.iter().map(|p| Ok(TileForm::of(self.weights.matrix(p.weight)?.form)));
+        let forms = products.iter().map(|p| Ok(TileForm::of(self.isa, self.weights.matrix(p.weight)?.form)));
         let forms = forms.collect::<Result<Vec<_>>>()?;
-        let Some(&form) = forms.first() else { return Ok(None) };
-        let pieces = value.width.div_ceil(amx::gate_panels(form) * LANES);
-        if forms.iter().any(|other| *other != form) || !shares_well(pieces, self.workers) {
+        let Some(&Some(form)) = forms.first() else { return Ok(None) };
+        let pieces = value.width.div_ceil(tiles::gate_panels(form) * LANES);
+        if forms.iter().any(|other| *other != Some(form)) || !shares_well(pieces, self.workers) {
             return Ok(None);
         }
-        let tiles = self.plan.add_blocks(value.domain, amx::row_bytes(form, value.width), TILE_ROWS);
+        let tiles = self.plan.add_blocks(value.domain, tiles::row_bytes(form, value.width), TILE_ROWS);
         self.split.insert((out, form), tiles);
         Ok(Some((form, tiles)))
     }

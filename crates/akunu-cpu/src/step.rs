@@ -7,8 +7,9 @@ use std::ops::Range;
 
 use akunu_program::program::{Activation, CacheLayer, Expert, Index, Mask, NormKind, Slice};
 
-use crate::kernels::amx::TileProductFn;
+use crate::Isa;
 use crate::kernels::product::ProductFn;
+use crate::kernels::tiles::TileProductFn;
 use crate::pack::Form;
 use crate::plan::BufferId;
 
@@ -87,14 +88,18 @@ pub(crate) enum TileForm {
     Split,
     /// Two bytes for each number, and scales.
     Words,
+    /// Sixteen bits for each number, and scales.
+    Pairs,
 }
 
 impl TileForm {
-    /// What products with a matrix of this form ask for.
-    pub(crate) fn of(form: Form) -> TileForm {
-        match form {
-            Form::F32 | Form::F16 | Form::Bf16 => TileForm::Split,
-            Form::Int { .. } => TileForm::Words,
+    /// What products with a matrix of this form ask for, where prompt rows are in tiles.
+    pub(crate) fn of(isa: Isa, form: Form) -> Option<TileForm> {
+        match (isa, form) {
+            (Isa::Amx, Form::F32 | Form::F16 | Form::Bf16) => Some(TileForm::Split),
+            (Isa::Amx, Form::Int { .. }) => Some(TileForm::Words),
+            (Isa::Avx512, Form::F32 | Form::F16 | Form::Bf16) => Some(TileForm::Pairs),
+            (Isa::Avx512, Form::Int { .. }) | (Isa::Portable | Isa::Avx2 | Isa::Neon, _) => None,
         }
     }
 }

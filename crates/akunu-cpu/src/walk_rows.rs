@@ -5,11 +5,11 @@ use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
 use akunu_program::slots::Row;
 
 use crate::exec::{Machine, PART, State};
-use crate::kernels::amx;
 use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
 use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
+use crate::kernels::tiles;
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::plan::BufferId;
@@ -124,7 +124,7 @@ impl<'a> RowView<'a> {
             Domain::Frames => self.row / FRAMES_PER_TOKEN,
             Domain::Tokens | Domain::Outputs => self.row,
         };
-        self.machine.isa == crate::Isa::Amx && self.state.rows[row].phase == Phase::Prompt
+        self.state.tiled && self.state.rows[row].phase == Phase::Prompt
     }
 
     /// A frame beside its neighbours, column by column.
@@ -155,15 +155,16 @@ impl<'a> RowView<'a> {
     /// Writes the row's lines in the tiles of its block.
     fn split(&self, x: &[f32], form: TileForm, out: BufferId) {
         let buffer = &self.machine.lowered.buffers[out.0];
-        let (block, line) = (self.row / amx::TILE_ROWS, self.row % amx::TILE_ROWS);
-        let bytes = amx::TILE_ROWS * buffer.row_bytes;
+        let (block, line) = (self.row / tiles::TILE_ROWS, self.row % tiles::TILE_ROWS);
+        let bytes = tiles::TILE_ROWS * buffer.row_bytes;
         let block: *mut u8 = self.machine.arena.start_of(buffer.offset + block * bytes, bytes);
         // SAFETY: the tiles of the block are within the buffer, and only the worker that has the row touches its lines.
         // Tiles are used only where the processor has them.
         unsafe {
             match form {
-                TileForm::Split => amx::Split { x, out: block.add(64 * line) }.run(),
-                TileForm::Words => amx::Words { x, block, line }.run(),
+                TileForm::Split => tiles::Split { x, out: block.add(64 * line) }.run(),
+                TileForm::Words => tiles::Words { x, block, line }.run(),
+                TileForm::Pairs => tiles::Pairs { x, block, line }.run(),
             }
         }
     }

@@ -3,8 +3,8 @@
 use akunu_program::BLOCK;
 
 use crate::exec::{Machine, RowBlock, State};
-use crate::kernels::amx::{self, AttentionScratch, TileAttention, TileProduct};
 use crate::kernels::product::Input;
+use crate::kernels::tiles::{self, AttentionScratch, TileAttention, TileProduct};
 use crate::kv::{AnyTile, padded};
 use crate::step::{Attention, LinearPart, Then};
 
@@ -31,7 +31,7 @@ impl Machine {
         let product = |part: &'_ LinearPart| {
             let (tiled, matrix) = (part.tiled.as_ref()?, self.weights.matrix(part.weight).ok()?);
             let buffer = &self.lowered.buffers[tiled.x.0];
-            let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
+            let bytes = count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes;
             // SAFETY: prompt rows were split before the last barrier.
             let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
             let mut product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
@@ -41,7 +41,7 @@ impl Machine {
         match (then, parts) {
             (&Then::Gate { activation, tiles: Some((form, out)), .. }, [gate, up]) => {
                 let buffer = &self.lowered.buffers[out.0];
-                let bytes = count.next_multiple_of(amx::TILE_ROWS) * buffer.row_bytes;
+                let bytes = count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes;
                 if let (Some(gate), Some(up)) = (product(gate), product(up)) {
                     gate.run_gated(&up, activation, form, self.arena.start_of(buffer.offset, bytes));
                 }

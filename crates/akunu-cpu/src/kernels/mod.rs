@@ -30,14 +30,14 @@ macro_rules! for_codes_and_scales {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod amx;
-#[cfg(not(target_arch = "x86_64"))]
-#[path = "amx/absent.rs"]
-pub(crate) mod amx;
 pub(crate) mod attention;
 pub(crate) mod cache;
 pub(crate) mod float;
 pub(crate) mod int;
 pub(crate) mod product;
 pub(crate) mod rows;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "tiles/absent.rs"]
+pub(crate) mod tiles;

@@ -2,7 +2,8 @@
 //!
 //! [`run`] gives one [`Outcome`] for each case: how large the worst error was, as a share of what is allowed. What is allowed
 //! follows from the numbers themselves: for quantised weights a backend may round the inputs of products to 15 bits in groups of
-//! 32, or both factors to 16 bits in stretches of 256; else inputs to F16; and add in `f32`.
+//! 32, or both factors to 16 bits in stretches of 256; else inputs to F16, or for prompts both factors to integers in stretches of 64
+//! whose sums fit 32 bits; and add in `f32`.
 //!
 //! ```no_run
 //! use akunu_program::conformance;

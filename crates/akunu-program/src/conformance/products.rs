@@ -34,6 +34,16 @@ const LARGEST_WORD: f64 = 32512.0;
 /// Columns of a stretch.
 const STRETCH: usize = 256;
 
+/// Steps from 0 to the largest input of a stretch of pairs, where weights are floats.
+const LARGEST_OF_PAIR: f64 = 16384.0;
+
+/// Steps of all weights of a stretch of pairs together, and of one at most.
+const PAIRS_SUM: f64 = 130_944.0;
+const PAIRS_WEIGHT: f64 = 32766.0;
+
+/// Columns of a stretch of pairs.
+const PAIRS_STRETCH: usize = 64;
+
 /// The variance of the lower halves of 16 bits, in steps.
 const LOW_BYTES: f64 = 65536.0 / 12.0;
 
@@ -87,8 +97,10 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
     let weights = sketch.tensors.find("w").map_or(Ok(Vec::new()), |w| w.to_f32()).unwrap_or_default();
     let sum = |w: &[f32]| w.iter().map(|w| w * w).sum();
     let largest = |x: &[f32]| x.iter().fold(0f32, |m, x| m.max(x * x));
-    let (group, step) = if dtype.is_quantized() { (32, 1.0 / LARGEST) } else { (1, 1.0 / 2048.0) };
-    let (x, weights) = (Sizes::new(&x, cols, group, largest), Sizes::new(&weights, cols, group, sum));
+    let (group, step, stretch) =
+        if dtype.is_quantized() { (32, 1.0 / LARGEST, STRETCH) } else { (1, 1.0 / 2048.0, PAIRS_STRETCH) };
+    let x = Sizes::new(&x, cols, [group, stretch], largest);
+    let weights = Sizes::new(&weights, cols, [group, stretch], sum);
     let program = sketch.program.clone();
     let tokens: Vec<u32> = (0..FED as u32).collect();
     let mut result = Ok(0.0);
@@ -112,12 +124,13 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             let fed: Vec<(usize, bool)> = fed.collect();
             let allowed = |i: usize| {
                 let ((row, decoded), column) = (fed[i / rows], first + i % rows);
-                let words = if dtype.is_quantized() && !decoded {
-                    words(x.stretches(row), weights.stretches(column))
-                } else {
-                    0.0
+                let stretches = [x.stretches(row), weights.stretches(column)];
+                let prompts = match decoded {
+                    true => 0.0,
+                    false if dtype.is_quantized() => words(stretches),
+                    false => pairs(stretches),
                 };
-                allowed(step, words, x.row(row), weights.row(column))
+                allowed(step, prompts, x.row(row), weights.row(column))
             };
             let error = sketch.both_as(phase, backend, &[batch]).and_then(|[a, e]| worst(&a, &e, allowed));
             result = match (result, error) {
@@ -144,17 +157,25 @@ struct Squares {
     count: usize,
     largest: f64,
     sum: f64,
+    /// Of the magnitudes themselves.
+    total: f64,
 }
 
 impl Sizes {
-    /// `square` makes one number of those that are rounded by one scale.
-    fn new(rows: &[f32], width: usize, group: usize, square: impl Fn(&[f32]) -> f32) -> Sizes {
+    /// `square` makes one number of those of a group.
+    fn new(
+        rows: &[f32],
+        width: usize,
+        [group, stretch]: [usize; 2],
+        square: impl Fn(&[f32]) -> f32,
+    ) -> Sizes {
         let magnitudes = rows.iter().map(|x| x.abs()).collect();
         let squares = |x: &[f32]| {
             let each = x.iter().map(|&x| f64::from(x) * f64::from(x));
-            Squares { count: x.len(), largest: each.clone().fold(0.0, f64::max), sum: each.sum() }
+            let total = x.iter().map(|x| f64::from(x.abs())).sum();
+            Squares { count: x.len(), largest: each.clone().fold(0.0, f64::max), sum: each.sum(), total }
         };
-        let stretches = rows.chunks(width).map(|row| row.chunks(STRETCH).map(squares).collect()).collect();
+        let stretches = rows.chunks(width).map(|row| row.chunks(stretch).map(squares).collect()).collect();
         Sizes { width, magnitudes, squares: rows.chunks(group).map(square).collect(), stretches }
     }
 
@@ -170,7 +191,7 @@ impl Sizes {
 
 /// The variance of an output whose factors are 16-bit integers under a scale for each stretch, multiplied without the product
 /// of their low bytes.
-fn words(x: &[Squares], w: &[Squares]) -> f64 {
+fn words([x, w]: [&[Squares]; 2]) -> f64 {
     let step = LARGEST_WORD.powi(-2);
     let one = |(x, w): (&Squares, &Squares)| {
         let rounded = (x.largest * w.sum + w.largest * x.sum) * step / 12.0;
@@ -179,10 +200,19 @@ fn words(x: &[Squares], w: &[Squares]) -> f64 {
     x.iter().zip(w).map(one).sum()
 }
 
-/// What rounding the inputs may cost one output, beside what costs prompts a variance of `words`. Uniform errors of one step
+/// The variance of an output whose factors are integers under a scale for each stretch, such that sums of a stretch fit 32 bits.
+fn pairs([x, w]: [&[Squares]; 2]) -> f64 {
+    let one = |(x, w): (&Squares, &Squares)| {
+        let step = f64::max(w.total / PAIRS_SUM, w.largest.sqrt() / PAIRS_WEIGHT);
+        (x.largest * w.sum / LARGEST_OF_PAIR.powi(2) + step.powi(2) * x.sum) / 12.0
+    };
+    x.iter().zip(w).map(one).sum()
+}
+
+/// What rounding the inputs may cost one output, beside what costs a variance of `prompts`. Uniform errors of one step
 /// have a deviation of 1/√12.
-fn allowed(step: f64, words: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
-    let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0 + words;
+fn allowed(step: f64, prompts: f64, [x, x_squares]: [&[f32]; 2], [w, w_squares]: [&[f32]; 2]) -> f64 {
+    let variance = f64::from(dot(x_squares, w_squares)) * step * step / 12.0 + prompts;
     DEVIATIONS * variance.sqrt() + 1e-5 * f64::from(dot(x, w)) + 1e-6
 }
 

@@ -1,14 +1,16 @@
 //! Products of rows in tiles with packed weights.
 //!
 //! Weights are turned into tiles once for all rows: a stretch of columns of some panels at a time, small enough for the
-//! second-level cache. Integers become [`words`](super::words), floats are [split](super::split).
+//! second-level cache. With AMX integers become [`words`](super::words) and floats are [split](super::split); without, floats become
+//! [`pairs`].
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use akunu_program::program::Activation;
 
-use crate::kernels::float::{F16, F32};
+use crate::Isa;
+use crate::kernels::float::{Bf16, F16, F32, Float};
 use crate::kernels::int::{
     B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
 };
@@ -20,12 +22,12 @@ use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 use crate::step::TileForm;
 
+use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
 use super::bytes::{Target, Whole, multiply};
 use super::split::store_split;
-use super::tiles::{Stretch, Tiles, multiply_one, multiply_two};
 use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
 use super::words::{LARGEST, Layout, SMALLEST, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
-use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
+use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS, pairs};
 
 /// Panels whose tiles are made at a time.
 const PANELS: usize = 16;
@@ -39,9 +41,9 @@ const BLOCKS: usize = 32;
 
 /// Room for one worker's tiles.
 pub(crate) struct Scratch {
-    /// `[panel][step]`.
+    /// `[panel][step]`, or pairs of several panels after another.
     weights: Shared,
-    /// `[panel][output]`: scales of a stretch of words.
+    /// `[panel][output]`: scales of a stretch.
     scales: Shared,
     /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
     sums: [Shared; 2],
@@ -79,26 +81,33 @@ pub(crate) struct Group<'a> {
     blocks: &'a [u32],
     panels: Range<usize>,
     sums: &'a Shared,
+    /// Whether the sums are to be written out. Those of a gate stay where they are.
+    out: bool,
 }
 
 /// Chooses the kernel for a form.
-pub(crate) fn tile_product_fn(form: Form) -> TileProductFn {
-    macro_rules! int {
-        ($codes:ty, $scales:ty) => {
-            // SAFETY: lowering chooses this kernel only where AMX is available.
-            |g: &Group<'_>| unsafe { g.run_words::<$codes, $scales>() }
+pub(crate) fn tile_product_fn(isa: Isa, form: Form) -> TileProductFn {
+    /// A kernel as a function.
+    macro_rules! kernel {
+        ($run:ident, $($types:ty),+) => {
+            // SAFETY: an instruction set is chosen only where it is available.
+            |g: &Group<'_>| unsafe { g.$run::<$($types),+>() }
         };
     }
-    let (codes, scales) = match form {
-        // SAFETY: as above.
-        Form::F32 => return |g| unsafe { g.run::<Floats<'_, F32>>() },
-        // SAFETY: as above.
-        Form::F16 => return |g| unsafe { g.run::<Floats<'_, F16>>() },
-        // SAFETY: as above.
-        Form::Bf16 => return |g| unsafe { g.run::<Exact<'_>>() },
-        Form::Int { codes, scales, .. } => (codes, scales),
-    };
-    for_codes_and_scales!(codes, scales, int)
+    macro_rules! words {
+        ($codes:ty, $scales:ty) => {
+            kernel!(run_words, $codes, $scales)
+        };
+    }
+    match (form, isa) {
+        (Form::Int { codes, scales, .. }, _) => for_codes_and_scales!(codes, scales, words),
+        (Form::F32, Isa::Amx) => kernel!(run, Floats<'_, F32>),
+        (Form::F16, Isa::Amx) => kernel!(run, Floats<'_, F16>),
+        (Form::Bf16, Isa::Amx) => kernel!(run, Exact<'_>),
+        (Form::F32, _) => kernel!(run_pairs, F32),
+        (Form::F16, _) => kernel!(run_pairs, F16),
+        (Form::Bf16, _) => kernel!(run_pairs, Bf16),
+    }
 }
 
 impl TileProduct<'_> {
@@ -106,16 +115,13 @@ impl TileProduct<'_> {
     pub(crate) fn run(&self) {
         for blocks in self.blocks.chunks(BLOCKS) {
             for first in self.product.panels.clone().step_by(PANELS) {
-                let group = self.group(blocks, first, 0);
-                (self.kernel)(&group);
-                // SAFETY: kernels of tiles are chosen only where AMX is available.
-                unsafe { group.put() };
+                (self.kernel)(&Group { out: true, ..self.group(blocks, first, 0) });
             }
         }
     }
 
     /// Writes `activation(this) · up` out as tiles, where `up` is as large as this, neither has a bias, and their slices
-    /// begin with whole panels; words need panels that begin with a stretch. `out` is where the first block's tiles begin.
+    /// begin with whole panels; where there are stretches, panels begin with one. `out` is where the first block's tiles begin.
     pub(crate) fn run_gated(
         &self,
         up: &TileProduct<'_>,
@@ -130,11 +136,13 @@ impl TileProduct<'_> {
                 let up = up.group(blocks, first.wrapping_add(between), 1);
                 (self.kernel)(&gate);
                 (up.whole.kernel)(&up);
-                // SAFETY: as above; the tiles have room for all rows of a block, and these columns are this worker's own.
+                // SAFETY: there are no tiles without AVX-512; these have room for all rows of a block, and these columns are
+                // this worker's own.
                 unsafe {
                     match form {
                         TileForm::Split => gate.put_gated(&up, activation, out),
                         TileForm::Words => gate.put_gated_words(&up, activation, out),
+                        TileForm::Pairs => gate.put_gated_pairs(&up, activation, out),
                     }
                 }
             }
@@ -143,12 +151,12 @@ impl TileProduct<'_> {
 
     fn group<'a>(&'a self, blocks: &'a [u32], first: usize, room: usize) -> Group<'a> {
         let panels = first..self.product.panels.end.min(first + PANELS);
-        Group { whole: self, blocks, panels, sums: &self.scratch.sums[room] }
+        Group { whole: self, blocks, panels, sums: &self.scratch.sums[room], out: false }
     }
 }
 
 impl Group<'_> {
-    /// Computes the sums of split tiles. They go to memory and back between stretches, which changes nothing in them.
+    /// Computes the sums of split tiles, and writes them out if asked to. They go to memory and back between stretches, which changes nothing in them.
     ///
     /// # Safety
     /// AMX is available.
@@ -168,6 +176,9 @@ impl Group<'_> {
                     self.multiply::<W, false>(stretch);
                 }
             }
+        }
+        if self.out {
+            self.put();
         }
     }
 
@@ -224,7 +235,7 @@ impl Group<'_> {
         }
     }
 
-    /// Computes the sums of words.
+    /// Computes the sums of words, and writes them out if asked to.
     ///
     /// # Safety
     /// AMX is available.
@@ -246,6 +257,9 @@ impl Group<'_> {
                     (_, false) => self.multiply_words::<1, false>(layout, stretch),
                 }
             }
+        }
+        if self.out {
+            self.put();
         }
     }
 
@@ -325,6 +339,98 @@ impl Group<'_> {
         }
     }
 
+    /// Computes the sums of pairs, where they are to be in the end if those are whole panels.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn run_pairs<T: Float>(&self) {
+        let layout = pairs::Layout::of(self.whole.product.matrix.cols);
+        for stretch in 0..layout.stretches() {
+            let mut first = 0;
+            while first < self.panels.len() {
+                // SAFETY: the caller's promise.
+                first += unsafe {
+                    match self.panels.len() - first {
+                        pairs::PANELS.. => self.some_pairs::<T, { pairs::PANELS }>(layout, stretch, first),
+                        2.. => self.some_pairs::<T, 2>(layout, stretch, first),
+                        _ => self.some_pairs::<T, 1>(layout, stretch, first),
+                    }
+                };
+            }
+        }
+        if self.out && !self.is_whole() {
+            self.put();
+        }
+    }
+
+    /// Whether all outputs of the panels are wanted.
+    fn is_whole(&self) -> bool {
+        let slice = &self.whole.product.slice;
+        slice.start <= self.panels.start * LANES && self.panels.end * LANES <= slice.end
+    }
+
+    /// Where pairs have the sums of a block and a panel.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn sums_of(&self, block: usize, panel: usize) -> pairs::Sums {
+        let product = &self.whole.product;
+        if !(self.out && self.is_whole()) {
+            let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
+            let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
+            return pairs::Sums { start, stride: LANES, bias: _mm512_setzero_ps() };
+        }
+        let column = (self.panels.start + panel) * LANES - product.slice.start;
+        let row = self.blocks[block] as usize * TILE_ROWS;
+        let bias = product.bias.and_then(|bias| bias[column..].first_chunk());
+        pairs::Sums {
+            start: product.out.start.wrapping_add(row * product.out.stride + column),
+            stride: product.out.stride,
+            bias: bias.map_or(_mm512_setzero_ps(), Avx512::load),
+        }
+    }
+
+    /// Makes pairs of a stretch of `P` panels, which stay in the first-level cache, and adds their products with all rows to the
+    /// sums; returns `P`.
+    ///
+    /// # Safety
+    /// As [`Group::run_pairs`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn some_pairs<T: Float, const P: usize>(
+        &self,
+        layout: pairs::Layout,
+        stretch: usize,
+        first: usize,
+    ) -> usize {
+        let room = pairs::PANELS_STRETCH * size_of::<i32>();
+        let weights = self.whole.scratch.weights.start_of::<u8>(0, room).cast::<i32>();
+        let matrix = self.whole.product.matrix;
+        let columns = stretch * pairs::STRETCH..matrix.cols.min((stretch + 1) * pairs::STRETCH);
+        let mut scales = [[0.0; LANES]; P];
+        for (p, scales) in scales.iter_mut().enumerate() {
+            let panel = self.panels.start + first + p;
+            let panel = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
+            // SAFETY: the caller's promise; the scratch is this worker's own and has room for a stretch.
+            unsafe { pairs::store_panel::<T>(&panel[columns.clone()], weights, [p, P], scales) };
+        }
+        for (i, &block) in self.blocks.iter().enumerate() {
+            let tiles = &self.whole.tiles[block as usize * layout.block_bytes()..][..layout.block_bytes()];
+            let sums = std::array::from_fn(|p| self.sums_of(i, first + p));
+            let stretch = pairs::Stretch {
+                block: tiles.as_ptr(),
+                rows: (self.whole.product.count - block as usize * TILE_ROWS).min(TILE_ROWS),
+                layout,
+                stretch,
+                weights,
+                scales: scales.as_flattened().as_ptr(),
+            };
+            // SAFETY: as above, and the sums are this worker's own.
+            unsafe { stretch.multiply::<P>(&sums) };
+        }
+        P
+    }
+
     /// The sums, which the caller has made.
     #[inline(always)]
     fn tiles(&self) -> &[[[f32; LANES]; TILE_ROWS]] {
@@ -334,15 +440,12 @@ impl Group<'_> {
     }
 
     /// Writes the sums out.
-    ///
-    /// # Safety
-    /// The processor has AVX-512.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn put(&self) {
+    fn put(&self) {
         let product = &self.whole.product;
         let tiles = self.tiles();
         let (start, end) = (self.panels.start * LANES, self.panels.end * LANES);
-        let whole = product.bias.is_none() && product.slice.start <= start && end <= product.slice.end;
+        let whole = product.bias.is_none() && self.is_whole();
         for (i, &block) in self.blocks.iter().enumerate() {
             let first = block as usize * TILE_ROWS;
             for row in first..product.count.min(first + TILE_ROWS) {
@@ -396,20 +499,59 @@ impl Group<'_> {
         let slice = &self.whole.product.slice;
         let layout = Layout::of(slice.len());
         let stretch = (self.panels.start * LANES - slice.start) / STRETCH;
-        let (gates, ups) = (self.tiles(), up.tiles());
         let mut vectors = [_mm512_setzero_ps(); PANELS];
         for (i, &block) in self.blocks.iter().enumerate() {
             // SAFETY: the caller's promise.
             let block = unsafe { out.add(block as usize * layout.block_bytes()) };
             for row in 0..TILE_ROWS {
-                for (j, vector) in vectors[..self.panels.len()].iter_mut().enumerate() {
-                    let (g, u) = (&gates[tile_of(i, j)][row], &ups[tile_of(i, j)][row]);
-                    *vector = gate::<Avx512>(activation, Avx512::load(g), Avx512::load(u));
-                }
+                self.gated(up, activation, i, row, &mut vectors);
                 // SAFETY: the caller's promise.
                 unsafe { store_stretch(&vectors, self.panels.len(), layout, stretch, block, row) };
             }
         }
+    }
+
+    /// Writes `activation(these sums) · up` out as stretches of pairs.
+    ///
+    /// # Safety
+    /// As [`Group::put_gated`]; the panels begin with a stretch.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn put_gated_pairs(&self, up: &Group<'_>, activation: Activation, out: *mut u8) {
+        let slice = &self.whole.product.slice;
+        let layout = pairs::Layout::of(slice.len());
+        let stretch = (self.panels.start * LANES - slice.start) / pairs::STRETCH;
+        let mut vectors = [_mm512_setzero_ps(); PANELS];
+        for (i, &block) in self.blocks.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            let block = unsafe { out.add(block as usize * layout.block_bytes()) };
+            for row in 0..TILE_ROWS {
+                let vectors = self.gated(up, activation, i, row, &mut vectors);
+                for (further, vectors) in vectors.chunks(pairs::VECTORS).enumerate() {
+                    // SAFETY: the caller's promise.
+                    unsafe { pairs::store_stretch(vectors, layout, stretch + further, block, row) };
+                }
+            }
+        }
+    }
+
+    /// `activation(these sums) · up` of one row of a block.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn gated<'v>(
+        &self,
+        up: &Group<'_>,
+        activation: Activation,
+        block: usize,
+        row: usize,
+        vectors: &'v mut [__m512; PANELS],
+    ) -> &'v [__m512] {
+        let vectors = &mut vectors[..self.panels.len()];
+        for (j, vector) in vectors.iter_mut().enumerate() {
+            let tile = tile_of(block, j);
+            let (g, u) = (&self.tiles()[tile][row], &up.tiles()[tile][row]);
+            *vector = gate::<Avx512>(activation, Avx512::load(g), Avx512::load(u));
+        }
+        vectors
     }
 }
 
@@ -417,8 +559,9 @@ impl Group<'_> {
 const PANEL_WORDS: usize = STRETCH_STEPS * WORDS_BYTES;
 
 const _: () = assert!(PANELS * PANEL_WORDS <= PANELS * STEPS * SPLIT_BYTES);
-// A group of panels makes a stretch of the next product's columns.
-const _: () = assert!(PANELS * LANES == STRETCH);
+const _: () = assert!(pairs::PANELS_STRETCH * size_of::<i32>() <= PANELS * STEPS * SPLIT_BYTES);
+// A group of panels makes whole stretches of the next product's columns.
+const _: () = assert!(PANELS * LANES == STRETCH && PANELS.is_multiple_of(pairs::VECTORS));
 
 /// Where the sums of a block and a panel of a group are.
 #[inline]

@@ -1,13 +1,14 @@
-//! Processors without AMX: it is never available, so nothing here is ever called.
+//! Processors without AVX-512: no rows are in tiles, so nothing here is ever called.
 
 use akunu_program::program::Activation;
 
+use crate::Isa;
 use crate::kernels::cache::Tile;
 use crate::kernels::product::Product;
 use crate::pack::Form;
 use crate::step::TileForm;
 
-const CALLED: &str = "there is no AMX on this kind of processor";
+const CALLED: &str = "there are no tiles on this kind of processor";
 
 pub(crate) const TILE_ROWS: usize = 16;
 
@@ -27,6 +28,19 @@ pub(crate) struct Words<'a> {
 }
 
 impl Words<'_> {
+    pub(crate) unsafe fn run(self) {
+        unreachable!("{CALLED}")
+    }
+}
+
+#[allow(dead_code)] // as in the real one
+pub(crate) struct Pairs<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) block: *mut u8,
+    pub(crate) line: usize,
+}
+
+impl Pairs<'_> {
     pub(crate) unsafe fn run(self) {
         unreachable!("{CALLED}")
     }
@@ -73,7 +87,7 @@ impl TileProduct<'_> {
 
 pub(crate) type TileProductFn = fn();
 
-pub(crate) fn tile_product_fn(_: Form) -> TileProductFn {
+pub(crate) fn tile_product_fn(_: Isa, _: Form) -> TileProductFn {
     unreachable!("{CALLED}")
 }
 

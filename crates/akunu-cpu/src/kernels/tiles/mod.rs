@@ -1,6 +1,9 @@
-//! Prompt rows on processors with AMX: products of tiles.
+//! Prompt rows on processors with AVX-512: blocks of sixteen rows, which are multiplied together.
 //!
-//! With integer weights a number is a [word](words), 16 bits under the scale of its stretch of columns, and a product is three of
+//! Without AMX a number is an integer of 16 bits under the scale of its stretch of columns, and instructions multiply [pairs] of
+//! columns.
+//!
+//! With AMX products are of tiles. With integer weights a number is a [word](words), 16 bits under the scale of its stretch of columns, and a product is three of
 //! tiles of bytes. With weights that are floats, and in attention, a number is split into two of bf16, `x = high + low` to 16 bits, and a product of splits is
 //! `high·high + high·low + low·high`: what is left out is below 2⁻¹⁶ of it. A *tile* is sixteen rows of 64 bytes:
 //!
@@ -12,18 +15,20 @@
 //!
 //! A sum is added up tile by tile in the order of the columns, whatever its neighbours are.
 
+mod amx;
 mod attention;
 mod bytes;
+mod pairs;
 mod product;
 mod split;
-mod tiles;
 mod unpack;
 mod words;
 
+pub(crate) use amx::is_available;
 pub(crate) use attention::{AttentionScratch, QUERIES_TOGETHER, TileAttention};
+pub(crate) use pairs::Pairs;
 pub(crate) use product::{Scratch, TileProduct, TileProductFn, tile_product_fn};
 pub(crate) use split::Split;
-pub(crate) use tiles::is_available;
 pub(crate) use words::Words;
 
 use crate::pack::TILE;
@@ -42,11 +47,12 @@ const SPLIT_BYTES: usize = 2 * TILE_BYTES;
 const _: () = assert!(TILE_ROWS == LANES && TILE * size_of::<u16>() == 64);
 
 /// Bytes each row of a buffer of tiles takes. Split activations: `[row / 16][tile][high, low][row % 16][32]` of bf16. Words:
-/// `[row / 16]` of `[tile][high, low][row % 16][64]` bytes, followed by scales.
+/// `[row / 16]` of `[tile][high, low][row % 16][64]` bytes, followed by scales. Pairs: as [`pairs::Layout`] has them.
 pub(crate) fn row_bytes(form: TileForm, width: usize) -> usize {
     match form {
         TileForm::Split => width.div_ceil(TILE) * SPLIT_BYTES / TILE_ROWS,
         TileForm::Words => words::Layout::of(width).block_bytes() / TILE_ROWS,
+        TileForm::Pairs => pairs::Layout::of(width).block_bytes() / TILE_ROWS,
     }
 }
 
@@ -55,5 +61,6 @@ pub(crate) fn gate_panels(form: TileForm) -> usize {
     match form {
         TileForm::Split => 1,
         TileForm::Words => words::STRETCH / LANES,
+        TileForm::Pairs => pairs::VECTORS,
     }
 }

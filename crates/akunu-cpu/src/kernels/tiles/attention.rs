@@ -15,8 +15,8 @@ use crate::pack::TILE;
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 
+use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
 use super::split::{Split, store_split};
-use super::tiles::{Stretch, Tiles, multiply_one, multiply_two};
 use super::unpack::put_pair;
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 

@@ -1,0 +1,356 @@
+//! Products by AVX-512 alone: numbers are integers of 16 bits under one scale for each stretch of columns, and an instruction
+//! multiplies two columns of sixteen outputs.
+//!
+//! Sums of a stretch are exact in 32 bits. What keeps them from overflowing is that an activation is at most [`LARGEST`], and the
+//! integers of a weight's stretch at most [`LARGEST_SUM`] all together.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use crate::kernels::float::Float;
+use crate::simd::LANES;
+use crate::simd::avx512::Avx512;
+
+use super::TILE_ROWS;
+use super::words::SMALLEST;
+
+/// Columns under one scale.
+pub(super) const STRETCH: usize = 64;
+
+/// Vectors of a stretch.
+pub(super) const VECTORS: usize = STRETCH / LANES;
+
+/// Pairs of columns of a stretch.
+const PAIRS: usize = STRETCH / 2;
+
+/// Rows worked on together.
+const ROWS: usize = 4;
+
+/// Panels worked on together at most: with [`ROWS`], each number that is read serves four products.
+pub(super) const PANELS: usize = 4;
+
+/// `i32`s of the pairs of a stretch of a block: `[row][pair]`.
+const BLOCK_STRETCH: usize = TILE_ROWS * PAIRS;
+
+/// `i32`s of the pairs of a stretch of some panels: `[pair][panel][16 outputs]`.
+pub(super) const PANELS_STRETCH: usize = PAIRS * PANELS * LANES;
+
+/// The largest integer of an activation.
+const LARGEST: f32 = (1 << 14) as f32;
+
+/// The largest sum of the magnitudes of the weights of a stretch, with room for as many roundings.
+const LARGEST_SUM: f32 = ((1 << 17) - STRETCH) as f32;
+
+/// The largest weight.
+const LARGEST_WEIGHT: f32 = (i16::MAX - 1) as f32;
+
+/// Where the pairs of a block of sixteen rows lie: `[stretch][row][pair]`, then `[stretch][row]` of scales.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    width: usize,
+}
+
+impl Layout {
+    #[inline]
+    pub(super) fn of(width: usize) -> Layout {
+        Layout { width }
+    }
+
+    #[inline]
+    pub(super) fn stretches(self) -> usize {
+        self.width.div_ceil(STRETCH)
+    }
+
+    /// Vectors of columns that a stretch has. What is missing of the last one is zero.
+    #[inline]
+    pub(super) fn vectors(self, stretch: usize) -> usize {
+        (self.width - stretch * STRETCH).min(STRETCH).div_ceil(LANES)
+    }
+
+    #[inline]
+    pub(super) fn block_bytes(self) -> usize {
+        self.stretches() * (BLOCK_STRETCH * size_of::<i32>() + TILE_ROWS * size_of::<f32>())
+    }
+
+    /// Where the pairs of a row's stretch begin in a block.
+    #[inline]
+    fn pairs(self, stretch: usize, line: usize) -> usize {
+        size_of::<i32>() * (stretch * BLOCK_STRETCH + line * PAIRS)
+    }
+
+    /// Where the scale of a row's stretch is in a block.
+    #[inline]
+    fn scale(self, stretch: usize, line: usize) -> usize {
+        let scales = self.stretches() * BLOCK_STRETCH * size_of::<i32>();
+        scales + size_of::<f32>() * (stretch * TILE_ROWS + line)
+    }
+}
+
+/// Turns one row of activations into pairs.
+pub(crate) struct Pairs<'a> {
+    pub(crate) x: &'a [f32],
+    /// Where the row's block begins.
+    pub(crate) block: *mut u8,
+    /// Which of the block's rows it is.
+    pub(crate) line: usize,
+}
+
+impl Pairs<'_> {
+    /// # Safety
+    /// The processor has AVX-512 F, the block has room for rows as wide as this, and nobody else touches this row.
+    #[target_feature(enable = "avx512f")]
+    pub(crate) unsafe fn run(self) {
+        let layout = Layout::of(self.x.len());
+        for (stretch, x) in self.x.chunks(STRETCH).enumerate() {
+            let mut vectors = [_mm512_setzero_ps(); VECTORS];
+            for (vector, x) in vectors.iter_mut().zip(x.chunks(LANES)) {
+                let mut last = [0.0; LANES];
+                let x: &[f32; LANES] = x.first_chunk().unwrap_or_else(|| {
+                    last[..x.len()].copy_from_slice(x);
+                    &last
+                });
+                // SAFETY: an array of the size that is read.
+                *vector = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                store_stretch(&vectors[..layout.vectors(stretch)], layout, stretch, self.block, self.line);
+            }
+        }
+    }
+}
+
+/// Writes one row's stretch of columns.
+///
+/// # Safety
+/// As [`Pairs::run`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_stretch(
+    x: &[__m512],
+    layout: Layout,
+    stretch: usize,
+    block: *mut u8,
+    line: usize,
+) {
+    let mut most = _mm512_setzero_ps();
+    for &x in x {
+        most = _mm512_max_ps(most, _mm512_abs_ps(x));
+    }
+    let largest = _mm512_reduce_max_ps(most);
+    let inverse = _mm512_set1_ps(if largest > SMALLEST { LARGEST / largest } else { 0.0 });
+    // SAFETY: the caller's promise.
+    unsafe {
+        block.add(layout.scale(stretch, line)).cast::<f32>().write(largest / LARGEST);
+        let to = block.add(layout.pairs(stretch, line)).cast::<__m256i>();
+        for (i, &x) in x.iter().enumerate() {
+            let words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
+            _mm256_storeu_si256(to.add(i), words);
+        }
+    }
+}
+
+/// Writes the pairs of a stretch of one panel, which is the `panel`th of those that lie together at `to`, and the scale of each
+/// of its outputs to `scales`. `columns` are its numbers; what they lack of whole vectors is zero.
+///
+/// # Safety
+/// The processor has AVX-512 F and BW; there are `panels` times as many vectors as pairs at `to`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn store_panel<T: Float>(
+    columns: &[[T::Bits; LANES]],
+    to: *mut i32,
+    [panel, panels]: [usize; 2],
+    scales: &mut [f32; LANES],
+) {
+    let mut numbers = [_mm512_setzero_ps(); STRETCH];
+    let (mut sum, mut most) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+    for (number, column) in numbers.iter_mut().zip(columns) {
+        *number = T::load::<Avx512>(column);
+        let size = _mm512_abs_ps(*number);
+        sum = _mm512_add_ps(sum, size);
+        most = _mm512_max_ps(most, size);
+    }
+    let by_sum = _mm512_mul_ps(sum, _mm512_set1_ps(1.0 / LARGEST_SUM));
+    let scale = _mm512_max_ps(by_sum, _mm512_mul_ps(most, _mm512_set1_ps(1.0 / LARGEST_WEIGHT)));
+    let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(scale, _mm512_set1_ps(SMALLEST));
+    let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0), scale);
+    // SAFETY: an array of the size that is written.
+    unsafe { _mm512_storeu_ps(scales.as_mut_ptr(), scale) };
+    let count = columns.len().next_multiple_of(LANES);
+    for (pair, &[even, odd]) in numbers[..count].as_chunks().0.iter().enumerate() {
+        let even = _mm512_cvtps_epi32(_mm512_mul_ps(even, inverse));
+        let odd = _mm512_cvtps_epi32(_mm512_mul_ps(odd, inverse));
+        let words = _mm512_mask_blend_epi16(0xaaaa_aaaa, even, _mm512_slli_epi32::<16>(odd));
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_si512(to.add((pair * panels + panel) * LANES).cast(), words) };
+    }
+}
+
+/// `sums + w · x`, the products of both halves of each lane. As an intrinsic, every second one would become two instructions: the
+/// compiler takes a chain of them for slow, and does not see how many there are side by side.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_products(mut sums: __m512i, w: __m512i, x: __m512i) -> __m512i {
+    // SAFETY: registers alone.
+    unsafe {
+        asm!(
+            "vpdpwssd {sums}, {w}, {x}",
+            sums = inout(zmm_reg) sums,
+            w = in(zmm_reg) w,
+            x = in(zmm_reg) x,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// Where the sums of a panel go.
+#[derive(Clone, Copy)]
+pub(super) struct Sums {
+    /// Of the block's first row.
+    pub(super) start: *mut f32,
+    /// Elements from one row to the next.
+    pub(super) stride: usize,
+    /// What the first stretch is added to.
+    pub(super) bias: __m512,
+}
+
+/// A stretch of the rows of a block by some panels.
+pub(super) struct Stretch {
+    /// The block.
+    pub(super) block: *const u8,
+    /// How many of its rows are wanted.
+    pub(super) rows: usize,
+    pub(super) layout: Layout,
+    pub(super) stretch: usize,
+    /// Pairs of the panels, as [`store_panel`] has them.
+    pub(super) weights: *const i32,
+    /// `[panel][output]`.
+    pub(super) scales: *const f32,
+}
+
+impl Stretch {
+    /// Adds the products to the sums of each panel. Those of the first stretch begin with the bias.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI; pairs, scales and sums are there and are the caller's.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(super) unsafe fn multiply<const P: usize>(&self, sums: &[Sums; P]) {
+        // Two pairs a turn: a vector has eight.
+        let turns = self.layout.vectors(self.stretch) * (LANES / 4);
+        for line in (0..self.rows).step_by(ROWS) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let mut x = self.block.add(self.layout.pairs(self.stretch, line)).cast::<i32>();
+                let mut weights = self.weights;
+                let mut dots = [[_mm512_setzero_si512(); P]; ROWS];
+                for _ in 0..turns {
+                    for pair in 0..2 {
+                        let mut w = [_mm512_setzero_si512(); P];
+                        for (p, w) in w.iter_mut().enumerate() {
+                            *w = _mm512_loadu_si512(weights.add((pair * P + p) * LANES).cast());
+                        }
+                        for (r, dots) in dots.iter_mut().enumerate() {
+                            let x = _mm512_set1_epi32(x.add(r * PAIRS + pair).read());
+                            for p in 0..P {
+                                dots[p] = add_products(dots[p], w[p], x);
+                            }
+                        }
+                    }
+                    (x, weights) = (x.add(2), weights.add(2 * P * LANES));
+                }
+                let scales = self.block.add(self.layout.scale(self.stretch, line)).cast::<f32>();
+                for (p, sums) in sums.iter().enumerate() {
+                    let outputs = _mm512_loadu_ps(self.scales.add(p * LANES));
+                    for (r, dots) in dots.iter().enumerate() {
+                        if line + r >= self.rows {
+                            break;
+                        }
+                        let to = sums.start.add((line + r) * sums.stride);
+                        let sum = if self.stretch == 0 { sums.bias } else { _mm512_loadu_ps(to) };
+                        let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[p]), outputs);
+                        let row = _mm512_set1_ps(scales.add(r).read());
+                        _mm512_storeu_ps(to, _mm512_fmadd_ps(dot, row, sum));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+    use crate::kernels::float::F32;
+
+    /// The sums of one panel by one block, with the columns of both as `number(row or output, column)` has them.
+    fn product(
+        width: usize,
+        x: impl Fn(usize, usize) -> f32,
+        w: impl Fn(usize, usize) -> f32,
+    ) -> [[f32; LANES]; TILE_ROWS] {
+        let layout = Layout::of(width);
+        let mut block = vec![0_i32; layout.block_bytes() / size_of::<i32>()];
+        let mut weights = vec![0; PAIRS * LANES];
+        let mut sums = [[0.0; LANES]; TILE_ROWS];
+        // SAFETY: the caller has looked for AVX-512; all memory is of the size that the layout asks for.
+        unsafe {
+            for line in 0..TILE_ROWS {
+                let row: Vec<f32> = (0..width).map(|k| x(line, k)).collect();
+                Pairs { x: &row, block: block.as_mut_ptr().cast(), line }.run();
+            }
+            for stretch in 0..layout.stretches() {
+                let columns = stretch * STRETCH..width.min((stretch + 1) * STRETCH);
+                let columns: Vec<[f32; LANES]> =
+                    columns.map(|k| std::array::from_fn(|output| w(output, k))).collect();
+                let mut scales = [0.0; LANES];
+                store_panel::<F32>(&columns, weights.as_mut_ptr(), [0, 1], &mut scales);
+                let stretch = Stretch {
+                    block: block.as_ptr().cast(),
+                    rows: TILE_ROWS,
+                    layout,
+                    stretch,
+                    weights: weights.as_ptr(),
+                    scales: scales.as_ptr(),
+                };
+                let start = sums.as_flattened_mut().as_mut_ptr();
+                stretch.multiply(&[Sums { start, stride: LANES, bias: _mm512_setzero_ps() }]);
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn sums_are_right_and_the_largest_do_not_overflow() {
+        if !Isa::Avx512.is_available() {
+            return;
+        }
+        for width in [1, 31, 128, 200, 576] {
+            let wave = |i: usize, k: usize| (0.7 * i as f32 + 1.3 * k as f32).sin();
+            let outlier = |i: usize, k: usize| if k == 3 * i { 1000.0 } else { wave(i, k) };
+            let numbers: [&dyn Fn(usize, usize) -> f32; 5] =
+                [&wave, &outlier, &|_, _| 1.0, &|_, k| if k % 2 == 0 { 1.0 } else { -1.0 }, &|_, _| 0.0];
+            for x in numbers {
+                for w in numbers {
+                    let sums = product(width, x, w);
+                    for (row, sums) in sums.iter().enumerate() {
+                        for (output, &sum) in sums.iter().enumerate() {
+                            let products = (0..width).map(|k| f64::from(x(row, k)) * f64::from(w(output, k)));
+                            let [norm_x, norm_w] = [(x, row), (w, output)].map(|(f, i)| {
+                                (0..width).map(|k| f64::from(f(i, k)).powi(2)).sum::<f64>().sqrt()
+                            });
+                            let error = (f64::from(sum) - products.sum::<f64>()).abs();
+                            assert!(
+                                error <= 3e-4 * norm_x * norm_w,
+                                "{width} columns, row {row}, output {output}: {error}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -163,11 +163,9 @@ pub(super) unsafe fn store_panel<T: Float>(
     [panel, panels]: [usize; 2],
     scales: &mut [f32; LANES],
 ) {
-    let mut numbers = [_mm512_setzero_ps(); STRETCH];
     let (mut sum, mut most) = (_mm512_setzero_ps(), _mm512_setzero_ps());
-    for (number, column) in numbers.iter_mut().zip(columns) {
-        *number = T::load::<Avx512>(column);
-        let size = _mm512_abs_ps(*number);
+    for column in columns {
+        let size = _mm512_abs_ps(T::load::<Avx512>(column));
         sum = _mm512_add_ps(sum, size);
         most = _mm512_max_ps(most, size);
     }
@@ -177,10 +175,12 @@ pub(super) unsafe fn store_panel<T: Float>(
     let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0), scale);
     // SAFETY: an array of the size that is written.
     unsafe { _mm512_storeu_ps(scales.as_mut_ptr(), scale) };
-    let count = columns.len().next_multiple_of(LANES);
-    for (pair, &[even, odd]) in numbers[..count].as_chunks().0.iter().enumerate() {
-        let even = _mm512_cvtps_epi32(_mm512_mul_ps(even, inverse));
-        let odd = _mm512_cvtps_epi32(_mm512_mul_ps(odd, inverse));
+    let word = |k: usize| match columns.get(k) {
+        Some(column) => _mm512_cvtps_epi32(_mm512_mul_ps(T::load::<Avx512>(column), inverse)),
+        None => _mm512_setzero_si512(),
+    };
+    for pair in 0..columns.len().next_multiple_of(LANES) / 2 {
+        let (even, odd) = (word(2 * pair), word(2 * pair + 1));
         let words = _mm512_mask_blend_epi16(0xaaaa_aaaa, even, _mm512_slli_epi32::<16>(odd));
         // SAFETY: the caller's promise.
         unsafe { _mm512_storeu_si512(to.add((pair * panels + panel) * LANES).cast(), words) };

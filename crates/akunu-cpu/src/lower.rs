@@ -310,7 +310,7 @@ impl Lowering<'_> {
         Ok(taken)
     }
 
-    /// Tiles that a gate of two products can write itself, if all that follows is products that ask for the same form.
+    /// Tiles that a gate of two products in tiles can write itself, if all that follows is products that ask for the same form.
     fn gate_tiles(
         &mut self,
         out: ValueId,
@@ -321,12 +321,13 @@ impl Lowering<'_> {
         let fits = value.domain == Domain::Tokens
             && value.width.is_multiple_of(TILE)
             && parts.iter().all(|part| part.bias.is_none());
+        let form = |part: &Part| Ok(TileForm::of(self.isa, self.weights.matrix(part.weight)?.form));
+        let fits = fits && parts.iter().map(form).collect::<Result<Vec<_>>>()?.iter().all(Option::is_some);
         let products = match next {
             Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => parts,
             _ => return Ok(None),
         };
-        let forms = products.iter().map(|p| Ok(TileForm::of(self.isa, self.weights.matrix(p.weight)?.form)));
-        let forms = forms.collect::<Result<Vec<_>>>()?;
+        let forms = products.iter().map(form).collect::<Result<Vec<_>>>()?;
         let Some(&Some(form)) = forms.first() else { return Ok(None) };
         let pieces = value.width.div_ceil(tiles::gate_panels(form) * LANES);
         if forms.iter().any(|other| *other != Some(form)) || !shares_well(pieces, self.workers) {

@@ -14,13 +14,17 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
     // but nothing of the weights is lost before.
     for (dtype, share) in [(DType::F32, 5e-4), (DType::Q8_0, 5e-4), (DType::Q4_1, 1e-3)] {
         for inner in [96, 160] {
-            outcomes.push(dense(backend, dtype, inner, share));
+            outcomes.push(dense(backend, [dtype; 2], inner, share));
             outcomes.push(mixture(backend, dtype, inner, share));
         }
         if dtype == DType::F32 {
             // Experts that begin inside a vector.
             outcomes.push(mixture(backend, dtype, 40, share));
         }
+    }
+    // Weights that ask for their inputs in different forms.
+    for dtypes in [[DType::F32, DType::Q8_0], [DType::Q8_0, DType::F32]] {
+        outcomes.push(dense(backend, dtypes, 96, 5e-4));
     }
     outcomes
 }
@@ -43,21 +47,23 @@ fn compare(backend: &dyn Backend, sketch: &Sketch, case: String, share: f64) -> 
     Outcome { case, worst }
 }
 
-fn dense(backend: &dyn Backend, dtype: DType, inner: usize, share: f64) -> Outcome {
+/// The first dtype is that of the gate and what it is multiplied with, the second that of what follows.
+fn dense(backend: &dyn Backend, [gated, down]: [DType; 2], inner: usize, share: f64) -> Outcome {
+    let case = if gated == down { gated.to_string() } else { format!("{gated} and {down}") };
     let mut sketch = Sketch::new(&numbers(21, 23 * HIDDEN), HIDDEN);
-    let part = |sketch: &mut Sketch, name: &str, rows: usize, cols: usize| {
+    let part = |sketch: &mut Sketch, name: &str, dtype: DType, rows: usize, cols: usize| {
         let weight = weight(sketch, name, dtype, rows, cols);
         Part { weight, bias: None, out: sketch.value(rows) }
     };
-    let parts = vec![part(&mut sketch, "gate", inner, HIDDEN), part(&mut sketch, "up", inner, HIDDEN)];
+    let parts = ["gate", "up"].map(|name| part(&mut sketch, name, gated, inner, HIDDEN)).to_vec();
     let (gate, up) = (parts[0].out, parts[1].out);
     sketch.push(Op::Linear { x: sketch.x, parts });
     let product = sketch.value(inner);
     sketch.push(Op::Gate { gate, up, activation: Activation::Silu, out: product });
-    let down = part(&mut sketch, "down", HIDDEN, inner);
+    let down = part(&mut sketch, "down", down, HIDDEN, inner);
     let out = down.out;
     sketch.push(Op::Linear { x: product, parts: vec![down] });
-    compare(backend, &sketch.finish(out), format!("feed-forward of {inner}, {dtype}"), share)
+    compare(backend, &sketch.finish(out), format!("feed-forward of {inner}, {case}"), share)
 }
 
 fn mixture(backend: &dyn Backend, dtype: DType, inner: usize, share: f64) -> Outcome {

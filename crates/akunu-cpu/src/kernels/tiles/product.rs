@@ -339,7 +339,7 @@ impl Group<'_> {
         }
     }
 
-    /// Computes the sums of pairs, where they are to be in the end if those are whole panels.
+    /// Computes the sums of pairs: of whole panels where they are to be in the end.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW, VL, DQ and VNNI.
@@ -359,23 +359,23 @@ impl Group<'_> {
                 };
             }
         }
-        if self.out && !self.is_whole() {
-            self.put();
+        for panel in self.panels.clone().filter(|&panel| self.out && !self.is_whole(panel)) {
+            self.put_panel(panel);
         }
     }
 
-    /// Whether all outputs of the panels are wanted.
-    fn is_whole(&self) -> bool {
+    /// Whether all outputs of a panel are wanted.
+    fn is_whole(&self, panel: usize) -> bool {
         let slice = &self.whole.product.slice;
-        slice.start <= self.panels.start * LANES && self.panels.end * LANES <= slice.end
+        slice.start <= panel * LANES && (panel + 1) * LANES <= slice.end
     }
 
-    /// Where pairs have the sums of a block and a panel.
+    /// Where pairs have the sums of a block and a panel of the group.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn sums_of(&self, block: usize, panel: usize) -> pairs::Sums {
         let product = &self.whole.product;
-        if !(self.out && self.is_whole()) {
+        if !self.out || !self.is_whole(self.panels.start + panel) {
             let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
             let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
             return pairs::Sums { start, stride: LANES, bias: _mm512_setzero_ps() };
@@ -443,28 +443,39 @@ impl Group<'_> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn put(&self) {
         let product = &self.whole.product;
+        if product.bias.is_some() || !self.panels.clone().all(|panel| self.is_whole(panel)) {
+            self.panels.clone().for_each(|panel| self.put_panel(panel));
+            return;
+        }
         let tiles = self.tiles();
         let (start, end) = (self.panels.start * LANES, self.panels.end * LANES);
-        let whole = product.bias.is_none() && self.is_whole();
-        for (i, &block) in self.blocks.iter().enumerate() {
-            let first = block as usize * TILE_ROWS;
-            for row in first..product.count.min(first + TILE_ROWS) {
-                if whole {
-                    let at = row * product.out.stride + start - product.slice.start;
-                    // SAFETY: rows below `count` and the columns of this product's panels belong to this worker alone.
-                    let out: &mut [f32] =
-                        unsafe { std::slice::from_raw_parts_mut(product.out.start.add(at), end - start) };
-                    for (j, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
-                        Avx512::store(Avx512::load(&tiles[tile_of(i, j)][row - first]), out);
-                    }
-                    continue;
-                }
-                for (j, panel) in self.panels.clone().enumerate() {
-                    let sums = Avx512::load(&tiles[tile_of(i, j)][row - first]);
-                    product.put::<Avx512>(row, panel, sums);
-                }
+        for (i, row) in self.rows() {
+            let at = row * product.out.stride + start - product.slice.start;
+            // SAFETY: rows below `count` and the columns of this product's panels belong to this worker alone.
+            let out: &mut [f32] =
+                unsafe { std::slice::from_raw_parts_mut(product.out.start.add(at), end - start) };
+            for (j, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
+                Avx512::store(Avx512::load(&tiles[tile_of(i, j)][row % TILE_ROWS]), out);
             }
         }
+    }
+
+    /// Writes the sums of one panel out, as far as they are wanted.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn put_panel(&self, panel: usize) {
+        let tiles = self.tiles();
+        for (i, row) in self.rows() {
+            let tile = &tiles[tile_of(i, panel - self.panels.start)];
+            self.whole.product.put::<Avx512>(row, panel, Avx512::load(&tile[row % TILE_ROWS]));
+        }
+    }
+
+    /// The rows there are of each block, with the number of the block among these.
+    fn rows(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.blocks.iter().enumerate().flat_map(|(i, &block)| {
+            let first = block as usize * TILE_ROWS;
+            (first..self.whole.product.count.min(first + TILE_ROWS)).map(move |row| (i, row))
+        })
     }
 
     /// Writes `activation(these sums) · up` out as tiles.

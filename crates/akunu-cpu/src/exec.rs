@@ -17,12 +17,11 @@ use crate::kernels::tiles;
 use crate::kv::{CpuKv, padded};
 use crate::lower::{Lowered, lower};
 use crate::memory::{Shared, Turn};
-use crate::pack::Form;
 use crate::plan::{BufferId, FEW_ROWS};
 use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
 use crate::simd::LANES;
-use crate::step::{Attention, Step, TileForm};
+use crate::step::{Attention, Step};
 use crate::timing::{Clock, Timings};
 use crate::weights::CpuWeights;
 
@@ -186,7 +185,9 @@ impl CpuExecutable {
         let parts = largest(&stored).max(limits.context as usize) / PART + 2;
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
-        let tiled = TileForm::of(isa, Form::F32).is_some();
+        let tiled = steps.iter().any(
+            |s| matches!(s, Step::Linear { parts, .. } if parts.iter().any(|part| part.tiled.is_some())),
+        );
         let attends_in_tiles = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
         let queries_together = if attends_in_tiles { tiles::QUERIES_TOGETHER } else { QUERIES_TOGETHER };

@@ -217,8 +217,8 @@ impl Lowering<'_> {
         out
     }
 
-    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them. What experts are
-    /// chosen by is not worth the rounding to pairs.
+    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them. Which experts
+    /// are chosen must not hang on rounding to pairs.
     fn tiles(&mut self, x: ValueId, form: Form, routes: bool) -> Result<Option<BufferId>> {
         let value = self.program.value(x);
         let form = TileForm::of(self.isa, form)

@@ -10,8 +10,8 @@ use super::{Outcome, Sketch, relative, worst};
 
 pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    // Two roundings to 15 bits in a row, of sums that nearly cancel: up to thirty times 2^-15. Those of prompts of floats are coarser,
-    // but nothing of the weights is lost before.
+    // Two roundings to 15 bits in a row, of sums that nearly cancel: up to thirty times 2^-15. With floats both factors may be rounded
+    // in prompts, to about half as much in all.
     for (dtype, share) in [(DType::F32, 5e-4), (DType::Q8_0, 5e-4), (DType::Q4_1, 1e-3)] {
         for inner in [96, 160] {
             outcomes.push(dense(backend, [dtype; 2], inner, share));

@@ -13,7 +13,7 @@
 //! | of weights | pair `p` of columns | columns `2 p` and `2 p + 1` of each of a panel's sixteen rows |
 //! | of sums | row `r` of sixteen | `f32` for each of a panel's sixteen rows |
 //!
-//! A sum is added up tile by tile in the order of the columns, whatever its neighbours are.
+//! A sum is added up tile by tile, or stretch by stretch, in the order of the columns, whatever its neighbours are.
 
 mod amx;
 mod attention;

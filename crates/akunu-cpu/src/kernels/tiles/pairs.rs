@@ -133,11 +133,12 @@ pub(super) unsafe fn store_stretch(
     block: *mut u8,
     line: usize,
 ) {
-    let mut most = _mm512_setzero_ps();
+    // The bits of magnitudes are in their order, and what is not a number is above all.
+    let mut most = _mm512_setzero_si512();
     for &x in x {
-        most = _mm512_max_ps(most, _mm512_abs_ps(x));
+        most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
     }
-    let largest = _mm512_reduce_max_ps(most);
+    let largest = f32::from_bits(_mm512_reduce_max_epu32(most));
     let inverse = _mm512_set1_ps(if largest > SMALLEST { LARGEST / largest } else { 0.0 });
     // SAFETY: the caller's promise.
     unsafe {
@@ -169,8 +170,9 @@ pub(super) unsafe fn store_panel<T: Float>(
         sum = _mm512_add_ps(sum, size);
         most = _mm512_max_ps(most, size);
     }
-    let by_sum = _mm512_mul_ps(sum, _mm512_set1_ps(1.0 / LARGEST_SUM));
-    let scale = _mm512_max_ps(by_sum, _mm512_mul_ps(most, _mm512_set1_ps(1.0 / LARGEST_WEIGHT)));
+    let by_most = _mm512_mul_ps(most, _mm512_set1_ps(1.0 / LARGEST_WEIGHT));
+    // Of the second if it is not a number.
+    let scale = _mm512_max_ps(by_most, _mm512_mul_ps(sum, _mm512_set1_ps(1.0 / LARGEST_SUM)));
     let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(scale, _mm512_set1_ps(SMALLEST));
     let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0), scale);
     // SAFETY: an array of the size that is written.

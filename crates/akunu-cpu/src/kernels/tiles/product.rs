@@ -43,7 +43,7 @@ const BLOCKS: usize = 32;
 pub(crate) struct Scratch {
     /// `[panel][step]`, or pairs of several panels after another.
     weights: Shared,
-    /// `[panel][output]`: scales of a stretch.
+    /// `[panel][output]`: scales of a stretch of words.
     scales: Shared,
     /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
     sums: [Shared; 2],
@@ -82,7 +82,7 @@ pub(crate) struct Group<'a> {
     panels: Range<usize>,
     sums: &'a Shared,
     /// Whether the sums are to be written out. Those of a gate stay where they are.
-    out: bool,
+    writes_out: bool,
 }
 
 /// Chooses the kernel for a form.
@@ -90,7 +90,7 @@ pub(crate) fn tile_product_fn(isa: Isa, form: Form) -> TileProductFn {
     /// A kernel as a function.
     macro_rules! kernel {
         ($run:ident, $($types:ty),+) => {
-            // SAFETY: an instruction set is chosen only where it is available.
+            // SAFETY: lowering asks only for what `TileForm::of` has for an instruction set, and that is available.
             |g: &Group<'_>| unsafe { g.$run::<$($types),+>() }
         };
     }
@@ -115,7 +115,7 @@ impl TileProduct<'_> {
     pub(crate) fn run(&self) {
         for blocks in self.blocks.chunks(BLOCKS) {
             for first in self.product.panels.clone().step_by(PANELS) {
-                (self.kernel)(&Group { out: true, ..self.group(blocks, first, 0) });
+                (self.kernel)(&Group { writes_out: true, ..self.group(blocks, first, 0) });
             }
         }
     }
@@ -151,7 +151,7 @@ impl TileProduct<'_> {
 
     fn group<'a>(&'a self, blocks: &'a [u32], first: usize, room: usize) -> Group<'a> {
         let panels = first..self.product.panels.end.min(first + PANELS);
-        Group { whole: self, blocks, panels, sums: &self.scratch.sums[room], out: false }
+        Group { whole: self, blocks, panels, sums: &self.scratch.sums[room], writes_out: false }
     }
 }
 
@@ -177,7 +177,7 @@ impl Group<'_> {
                 }
             }
         }
-        if self.out {
+        if self.writes_out {
             self.put();
         }
     }
@@ -258,7 +258,7 @@ impl Group<'_> {
                 }
             }
         }
-        if self.out {
+        if self.writes_out {
             self.put();
         }
     }
@@ -359,8 +359,8 @@ impl Group<'_> {
                 };
             }
         }
-        for panel in self.panels.clone().filter(|&panel| self.out && !self.is_whole(panel)) {
-            self.put_panel(panel);
+        if self.writes_out {
+            self.put_panels(|panel| !self.is_whole(panel));
         }
     }
 
@@ -375,7 +375,7 @@ impl Group<'_> {
     #[target_feature(enable = "avx512f")]
     fn sums_of(&self, block: usize, panel: usize) -> pairs::Sums {
         let product = &self.whole.product;
-        if !self.out || !self.is_whole(self.panels.start + panel) {
+        if !self.writes_out || !self.is_whole(self.panels.start + panel) {
             let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
             let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
             return pairs::Sums { start, stride: LANES, bias: _mm512_setzero_ps() };
@@ -444,7 +444,7 @@ impl Group<'_> {
     fn put(&self) {
         let product = &self.whole.product;
         if product.bias.is_some() || !self.panels.clone().all(|panel| self.is_whole(panel)) {
-            self.panels.clone().for_each(|panel| self.put_panel(panel));
+            self.put_panels(|_| true);
             return;
         }
         let tiles = self.tiles();
@@ -460,13 +460,15 @@ impl Group<'_> {
         }
     }
 
-    /// Writes the sums of one panel out, as far as they are wanted.
+    /// Writes the sums of some panels out, as far as they are wanted.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn put_panel(&self, panel: usize) {
+    fn put_panels(&self, some: impl Fn(usize) -> bool) {
         let tiles = self.tiles();
         for (i, row) in self.rows() {
-            let tile = &tiles[tile_of(i, panel - self.panels.start)];
-            self.whole.product.put::<Avx512>(row, panel, Avx512::load(&tile[row % TILE_ROWS]));
+            for panel in self.panels.clone().filter(|&panel| some(panel)) {
+                let tile = &tiles[tile_of(i, panel - self.panels.start)];
+                self.whole.product.put::<Avx512>(row, panel, Avx512::load(&tile[row % TILE_ROWS]));
+            }
         }
     }
 

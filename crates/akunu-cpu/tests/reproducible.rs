@@ -4,8 +4,11 @@
 
 mod models;
 
-use akunu_cpu::Cpu;
-use akunu_program::conformance::Runner;
+use akunu_cpu::{Cpu, Isa};
+use akunu_program::conformance::{Runner, Tensors, numbers};
+use akunu_program::program::{
+    Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
+};
 use akunu_program::{Phase, Work};
 use models::{CONTEXT, Model, fixtures};
 
@@ -77,6 +80,53 @@ fn a_chain_gives_the_same_tokens_as_single_steps() {
             let mut chain = runner();
             chain.feed(&[(0, 0, &[7])], Work::Chain(70)).unwrap();
             assert_eq!(chain.out.tokens, expected, "{name}, {threads} threads");
+        }
+    }
+}
+
+/// Rows that are looked up, and their product with a matrix of floats, with a bias: so many outputs that they fill no whole number
+/// of panels.
+fn ragged() -> (Program, Tensors) {
+    let [rows, width, outputs] = [40, 80, 312];
+    let mut tensors = Tensors::default();
+    tensors.floats("table", rows, width, &numbers(1, rows * width));
+    tensors.floats("matrix", outputs, width, &numbers(2, outputs * width));
+    tensors.floats("bias", 1, outputs, &numbers(3, outputs));
+    let weight = |name: &str, rows, cols, role| WeightUse { name: name.to_owned(), rows, cols, role };
+    let weights = vec![
+        weight("table", rows, width, Role { lookup: true, ..Role::default() }),
+        weight("matrix", outputs, width, Role { multiply: true, ..Role::default() }),
+        weight("bias", 1, outputs, Role { vector: true, ..Role::default() }),
+    ];
+    let slice = |weight, rows| Slice { weight: WeightId(weight), first: 0, rows };
+    let value = |domain, width| Value { domain, width, element: Element::Number };
+    let values =
+        vec![value(Domain::Tokens, width), value(Domain::Tokens, outputs), value(Domain::Outputs, outputs)];
+    let [x, product, logits] = [ValueId(0), ValueId(1), ValueId(2)];
+    let part = Part { weight: slice(1, outputs), bias: Some(slice(2, 1)), out: product };
+    let body = vec![
+        Op::Embed { table: slice(0, rows), by: Index::Token, scale: 1.0, out: x },
+        Op::Linear { x, parts: vec![part] },
+        Op::Gather { x: product, out: logits },
+    ];
+    let program = Program { values, body, logits, groups: Vec::new(), ropes: Vec::new(), weights };
+    (program, tensors)
+}
+
+#[test]
+fn outputs_that_fill_no_panel_are_the_same_with_any_threads() {
+    let (program, tensors) = ragged();
+    let text: Vec<u32> = (0..40).collect();
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let logits = |threads: usize| {
+            let cpu = Cpu::with_isa(threads, isa).unwrap();
+            let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+            runner.feed(&[(0, 0, &text)], Work::Forward).unwrap();
+            runner.out.logits.iter().map(|z| z.to_bits()).collect::<Vec<_>>()
+        };
+        let expected = logits(1);
+        for threads in [2, 3, 5] {
+            assert!(logits(threads) == expected, "{isa}, {threads} threads");
         }
     }
 }

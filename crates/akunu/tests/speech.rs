@@ -34,13 +34,14 @@ fn listening(backend: &str, beams: usize) -> SpeechModel {
     model
 }
 
-/// Keys and values are kept in F16, which has 11 bits, and pass through two layers.
+/// Keys and values are kept in F16, which has 11 bits, the factors of prompts may be rounded to little more, and both pass through
+/// two layers.
 #[track_caller]
 fn close(actual: &[f32], expected: &[f32]) {
     assert_eq!(actual.len(), expected.len());
     let scale = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
     let error = actual.iter().zip(expected).fold(0f32, |m, (a, e)| m.max((a - e).abs())) / scale;
-    assert!(error < 3e-3, "relative error {error}");
+    assert!(error < 5e-3, "relative error {error}");
 }
 
 #[test]

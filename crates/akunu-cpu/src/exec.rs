@@ -104,8 +104,6 @@ pub(crate) struct State {
     together: usize,
     /// Into how many parts a prompt is cut at least, so that there is work for everybody, unless they would be very small.
     parts: usize,
-    /// Whether products take prompt rows in tiles.
-    pub(crate) tiled: bool,
     /// How products take the rows of tokens.
     rows_in_tiles: InTiles,
     /// How they take frames; empty where there are none.
@@ -235,7 +233,6 @@ impl CpuExecutable {
                 blocks: Vec::with_capacity(rows),
                 together,
                 parts: if attends_in_tiles { 1 } else { (2 * workers).div_ceil(kv_heads) },
-                tiled,
                 rows_in_tiles: InTiles::with_capacity(rows),
                 frames_in_tiles: InTiles::with_capacity(if frames { FRAMES_PER_TOKEN * rows } else { 0 }),
                 frames,
@@ -322,7 +319,8 @@ impl Executable for CpuExecutable {
                 (row.position..row.position + turns).for_each(|p| rope.prepare(p as usize));
             }
         }
-        state.begin(batch);
+        let tiled = machine.scratch.iter().any(|scratch| scratch.tiles.is_some());
+        state.begin(batch, tiled);
         if let Some(input) = machine.lowered.input {
             let offset = machine.lowered.buffers[input.0].offset;
             // SAFETY: no worker runs.
@@ -372,8 +370,8 @@ impl State {
         if domain == Domain::Frames { &self.frames_in_tiles } else { &self.rows_in_tiles }
     }
 
-    /// Decides how the workers go about this batch.
-    fn begin(&mut self, batch: &Batch<'_>) {
+    /// Decides how the workers go about this batch, `in_tiles` if products take prompt rows so.
+    fn begin(&mut self, batch: &Batch<'_>, in_tiles: bool) {
         self.outputs.clear();
         self.outputs.extend_from_slice(batch.outputs);
         self.blocks.clear();
@@ -392,7 +390,7 @@ impl State {
                 first += rows;
             }
         }
-        let tiled = |row: &Row| self.tiled && row.phase == Phase::Prompt;
+        let tiled = |row: &Row| in_tiles && row.phase == Phase::Prompt;
         self.rows_in_tiles.sort(self.rows.iter().map(tiled));
         if self.frames {
             let frames = self.rows.iter().flat_map(|row| [tiled(row); FRAMES_PER_TOKEN]);

@@ -217,22 +217,32 @@ impl Lowering<'_> {
         out
     }
 
-    /// The value in tiles, for prompt rows where there are such. Outputs are not prompts: there are few of them. Which experts
-    /// are chosen must not hang on rounding to pairs.
-    fn tiles(&mut self, x: ValueId, form: Form, routes: bool) -> Result<Option<BufferId>> {
+    /// What prompt rows of a product are in, one form for each part, if all parts take them in tiles. Outputs are not prompts:
+    /// there are few of them. Which experts are chosen must not hang on rounding to pairs.
+    fn tile_forms(&self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<Option<Vec<TileForm>>> {
+        if self.program.value(x).domain == Domain::Outputs {
+            return Ok(None);
+        }
+        let routes = matches!(next, Some(Op::Route { logits, .. }) if parts.iter().any(|p| p.out == *logits));
+        let form = |part: &Part| {
+            let form = TileForm::of(self.isa, self.weights.matrix(part.weight)?.form);
+            Ok(form.filter(|form| !(routes && *form == TileForm::Pairs)))
+        };
+        parts.iter().map(form).collect()
+    }
+
+    /// The value in tiles.
+    fn tiles(&mut self, x: ValueId, form: TileForm) -> Result<BufferId> {
         let value = self.program.value(x);
-        let form = TileForm::of(self.isa, form)
-            .filter(|form| value.domain != Domain::Outputs && !(routes && *form == TileForm::Pairs));
-        let Some(form) = form else { return Ok(None) };
         let floats = self.read(x)?;
         if let Some(&tiles) = self.split.get(&(x, form)) {
             self.plan.read(tiles);
-            return Ok(Some(tiles));
+            return Ok(tiles);
         }
         let out = self.plan.add_blocks(value.domain, tiles::row_bytes(form, value.width), TILE_ROWS);
         self.steps.push(Step::Split { x: floats, form, out });
         self.split.insert((x, form), out);
-        Ok(Some(out))
+        Ok(out)
     }
 
     fn wide(&mut self, step: Step) {
@@ -243,10 +253,13 @@ impl Lowering<'_> {
     fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
-        let routes =
-            matches!(rest.first(), Some(Op::Route { logits, .. }) if parts.iter().any(|p| p.out == *logits));
-        let tiles = matrices.iter().map(|m| self.tiles(x, m.form, routes)).collect::<Result<Vec<_>>>()?;
-        let all = tiles.iter().any(Option::is_none);
+        let tiles = match self.tile_forms(x, parts, rest.first())? {
+            Some(forms) => {
+                Some(forms.into_iter().map(|form| self.tiles(x, form)).collect::<Result<Vec<_>>>()?)
+            }
+            None => None,
+        };
+        let all = tiles.is_none();
         let inputs = matrices.iter().map(|m| self.input(x, m.form, all)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
@@ -260,7 +273,7 @@ impl Lowering<'_> {
                     && parts.iter().all(|p| p.weight.first.is_multiple_of(LANES)) =>
             {
                 same_share = true;
-                let tiles = self.gate_tiles(out, parts, rest.get(1))?;
+                let tiles = if all { None } else { self.gate_tiles(out, parts, &rest[1..])? };
                 Then::Gate { activation, out: self.value(out, false), tiles }
             }
             Some(&Op::Cap { x, scale, cap, out })
@@ -287,6 +300,7 @@ impl Lowering<'_> {
             }
             _ => shares.clone(),
         };
+        let tiles = tiles.map_or(vec![None; parts.len()], |tiles| tiles.into_iter().map(Some).collect());
         let parts = parts
             .iter()
             .zip(matrices)
@@ -315,22 +329,22 @@ impl Lowering<'_> {
         &mut self,
         out: ValueId,
         parts: &[Part],
-        next: Option<&Op>,
+        rest: &[Op],
     ) -> Result<Option<(TileForm, BufferId)>> {
         let value = self.program.value(out);
         let fits = value.domain == Domain::Tokens
             && value.width.is_multiple_of(TILE)
             && parts.iter().all(|part| part.bias.is_none());
-        let form = |part: &Part| Ok(TileForm::of(self.isa, self.weights.matrix(part.weight)?.form));
-        let fits = fits && parts.iter().map(form).collect::<Result<Vec<_>>>()?.iter().all(Option::is_some);
-        let products = match next {
-            Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => parts,
-            _ => return Ok(None),
+        let forms = match rest.first() {
+            Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => {
+                self.tile_forms(out, parts, rest.get(1))?
+            }
+            _ => None,
         };
-        let forms = products.iter().map(form).collect::<Result<Vec<_>>>()?;
-        let Some(&Some(form)) = forms.first() else { return Ok(None) };
+        let Some(forms) = forms else { return Ok(None) };
+        let Some(&form) = forms.first() else { return Ok(None) };
         let pieces = value.width.div_ceil(tiles::gate_panels(form) * LANES);
-        if forms.iter().any(|other| *other != Some(form)) || !shares_well(pieces, self.workers) {
+        if forms.iter().any(|other| *other != form) || !shares_well(pieces, self.workers) {
             return Ok(None);
         }
         let tiles = self.plan.add_blocks(value.domain, tiles::row_bytes(form, value.width), TILE_ROWS);

@@ -124,7 +124,7 @@ impl<'a> RowView<'a> {
             Domain::Frames => self.row / FRAMES_PER_TOKEN,
             Domain::Tokens | Domain::Outputs => self.row,
         };
-        self.state.tiled && self.state.rows[row].phase == Phase::Prompt
+        self.machine.scratch[self.worker].tiles.is_some() && self.state.rows[row].phase == Phase::Prompt
     }
 
     /// A frame beside its neighbours, column by column.

@@ -18,9 +18,11 @@
 mod amx;
 mod attention;
 mod bytes;
+mod pair_product;
 mod pairs;
 mod product;
 mod split;
+mod stretch;
 mod unpack;
 mod words;
 

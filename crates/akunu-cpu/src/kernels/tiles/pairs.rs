@@ -12,7 +12,7 @@ use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
 
 use super::TILE_ROWS;
-use super::words::SMALLEST;
+use super::stretch::{self, SMALLEST};
 
 /// Columns under one scale.
 pub(super) const STRETCH: usize = 64;
@@ -101,49 +101,29 @@ impl Pairs<'_> {
     #[target_feature(enable = "avx512f")]
     pub(crate) unsafe fn run(self) {
         let layout = Layout::of(self.x.len());
-        for (stretch, x) in self.x.chunks(STRETCH).enumerate() {
-            let mut vectors = [_mm512_setzero_ps(); VECTORS];
-            for (vector, x) in vectors.iter_mut().zip(x.chunks(LANES)) {
-                let mut last = [0.0; LANES];
-                let x: &[f32; LANES] = x.first_chunk().unwrap_or_else(|| {
-                    last[..x.len()].copy_from_slice(x);
-                    &last
-                });
-                // SAFETY: an array of the size that is read.
-                *vector = unsafe { _mm512_loadu_ps(x.as_ptr()) };
-            }
+        for (i, x) in self.x.chunks(STRETCH).enumerate() {
+            let vectors = stretch::load::<VECTORS>(x);
             // SAFETY: the caller's promise.
             unsafe {
-                store_stretch(&vectors[..layout.vectors(stretch)], layout, stretch, self.block, self.line);
+                store_stretch(&vectors[..layout.vectors(i)], layout, i, self.block, self.line);
             }
         }
     }
 }
 
-/// Writes one row's stretch of columns.
+/// Writes one row's stretch of columns, the `number`th of its row.
 ///
 /// # Safety
 /// As [`Pairs::run`].
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store_stretch(
-    x: &[__m512],
-    layout: Layout,
-    stretch: usize,
-    block: *mut u8,
-    line: usize,
-) {
-    // The bits of magnitudes are in their order, and what is not a number is above all.
-    let mut most = _mm512_setzero_si512();
-    for &x in x {
-        most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
-    }
-    let largest = f32::from_bits(_mm512_reduce_max_epu32(most));
+pub(super) unsafe fn store_stretch(x: &[__m512], layout: Layout, number: usize, block: *mut u8, line: usize) {
+    let largest = stretch::largest(x);
     let inverse = _mm512_set1_ps(if largest > SMALLEST { LARGEST / largest } else { 0.0 });
     // SAFETY: the caller's promise.
     unsafe {
-        block.add(layout.scale(stretch, line)).cast::<f32>().write(largest / LARGEST);
-        let to = block.add(layout.pairs(stretch, line)).cast::<__m256i>();
+        block.add(layout.scale(number, line)).cast::<f32>().write(largest / LARGEST);
+        let to = block.add(layout.pairs(number, line)).cast::<__m256i>();
         for (i, &x) in x.iter().enumerate() {
             let words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
             _mm256_storeu_si256(to.add(i), words);

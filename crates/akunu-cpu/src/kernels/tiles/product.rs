@@ -2,7 +2,7 @@
 //!
 //! Weights are turned into tiles once for all rows: a stretch of columns of some panels at a time, small enough for the
 //! second-level cache. With AMX integers become [`words`](super::words) and floats are [split](super::split); without, floats become
-//! [`pairs`].
+//! [`pairs`](super::pair_product).
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use akunu_program::program::Activation;
 
 use crate::Isa;
-use crate::kernels::float::{Bf16, F16, F32, Float};
+use crate::kernels::float::{Bf16, F16, F32};
 use crate::kernels::int::{
     B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
 };
@@ -25,24 +25,25 @@ use crate::step::TileForm;
 use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
 use super::bytes::{Target, Whole, multiply};
 use super::split::store_split;
+use super::stretch::SMALLEST;
 use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
-use super::words::{LARGEST, Layout, SMALLEST, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
-use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS, pairs};
+use super::words::{LARGEST, Layout, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
+use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
 /// Panels whose tiles are made at a time.
-const PANELS: usize = 16;
+pub(super) const PANELS: usize = 16;
 
 /// Tiles of a stretch of columns. Tiles of all panels (1 MiB) stay in the second-level cache while rows pass, with the sums
 /// of all rows; the longer a stretch, the rarer sums go to memory and back.
-const STEPS: usize = 32;
+pub(super) const STEPS: usize = 32;
 
 /// Blocks of rows worked on at a time.
-const BLOCKS: usize = 32;
+pub(super) const BLOCKS: usize = 32;
 
 /// Room for one worker's tiles.
 pub(crate) struct Scratch {
     /// `[panel][step]`, or pairs of several panels after another.
-    weights: Shared,
+    pub(super) weights: Shared,
     /// `[panel][output]`: scales of a stretch of words.
     scales: Shared,
     /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
@@ -77,12 +78,12 @@ pub(crate) type TileProductFn = fn(&Group<'_>);
 
 /// As many blocks and panels of a product as are worked on at a time.
 pub(crate) struct Group<'a> {
-    whole: &'a TileProduct<'a>,
-    blocks: &'a [u32],
-    panels: Range<usize>,
-    sums: &'a Shared,
+    pub(super) whole: &'a TileProduct<'a>,
+    pub(super) blocks: &'a [u32],
+    pub(super) panels: Range<usize>,
+    pub(super) sums: &'a Shared,
     /// Whether the sums are to be written out. Those of a gate stay where they are.
-    writes_out: bool,
+    pub(super) writes_out: bool,
 }
 
 /// Chooses the kernel for a form.
@@ -339,96 +340,10 @@ impl Group<'_> {
         }
     }
 
-    /// Computes the sums of pairs: of whole panels where they are to be in the end.
-    ///
-    /// # Safety
-    /// The processor has AVX-512 F, BW, VL, DQ and VNNI.
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn run_pairs<T: Float>(&self) {
-        let layout = pairs::Layout::of(self.whole.product.matrix.cols);
-        for stretch in 0..layout.stretches() {
-            let mut first = 0;
-            while first < self.panels.len() {
-                // SAFETY: the caller's promise.
-                first += unsafe {
-                    match self.panels.len() - first {
-                        pairs::PANELS.. => self.some_pairs::<T, { pairs::PANELS }>(layout, stretch, first),
-                        2.. => self.some_pairs::<T, 2>(layout, stretch, first),
-                        _ => self.some_pairs::<T, 1>(layout, stretch, first),
-                    }
-                };
-            }
-        }
-        if self.writes_out {
-            self.put_panels(|panel| !self.is_whole(panel));
-        }
-    }
-
     /// Whether all outputs of a panel are wanted.
-    fn is_whole(&self, panel: usize) -> bool {
+    pub(super) fn is_whole(&self, panel: usize) -> bool {
         let slice = &self.whole.product.slice;
         slice.start <= panel * LANES && (panel + 1) * LANES <= slice.end
-    }
-
-    /// Where pairs have the sums of a block and a panel of the group.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn sums_of(&self, block: usize, panel: usize) -> pairs::Sums {
-        let product = &self.whole.product;
-        if !self.writes_out || !self.is_whole(self.panels.start + panel) {
-            let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
-            let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
-            return pairs::Sums { start, stride: LANES, bias: _mm512_setzero_ps() };
-        }
-        let column = (self.panels.start + panel) * LANES - product.slice.start;
-        let row = self.blocks[block] as usize * TILE_ROWS;
-        let bias = product.bias.and_then(|bias| bias[column..].first_chunk());
-        pairs::Sums {
-            start: product.out.start.wrapping_add(row * product.out.stride + column),
-            stride: product.out.stride,
-            bias: bias.map_or(_mm512_setzero_ps(), Avx512::load),
-        }
-    }
-
-    /// Makes pairs of a stretch of `P` panels, which stay in the first-level cache, and adds their products with all rows to the
-    /// sums; returns `P`.
-    ///
-    /// # Safety
-    /// As [`Group::run_pairs`].
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn some_pairs<T: Float, const P: usize>(
-        &self,
-        layout: pairs::Layout,
-        stretch: usize,
-        first: usize,
-    ) -> usize {
-        let room = pairs::PANELS_STRETCH * size_of::<i32>();
-        let weights = self.whole.scratch.weights.start_of::<u8>(0, room).cast::<i32>();
-        let matrix = self.whole.product.matrix;
-        let columns = stretch * pairs::STRETCH..matrix.cols.min((stretch + 1) * pairs::STRETCH);
-        let mut scales = [[0.0; LANES]; P];
-        for (p, scales) in scales.iter_mut().enumerate() {
-            let panel = self.panels.start + first + p;
-            let panel = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
-            // SAFETY: the caller's promise; the scratch is this worker's own and has room for a stretch.
-            unsafe { pairs::store_panel::<T>(&panel[columns.clone()], weights, [p, P], scales) };
-        }
-        for (i, &block) in self.blocks.iter().enumerate() {
-            let tiles = &self.whole.tiles[block as usize * layout.block_bytes()..][..layout.block_bytes()];
-            let sums = std::array::from_fn(|p| self.sums_of(i, first + p));
-            let stretch = pairs::Stretch {
-                block: tiles.as_ptr(),
-                rows: (self.whole.product.count - block as usize * TILE_ROWS).min(TILE_ROWS),
-                layout,
-                stretch,
-                weights,
-                scales: scales.as_flattened().as_ptr(),
-            };
-            // SAFETY: as above, and the sums are this worker's own.
-            unsafe { stretch.multiply::<P>(&sums) };
-        }
-        P
     }
 
     /// The sums, which the caller has made.
@@ -462,7 +377,7 @@ impl Group<'_> {
 
     /// Writes the sums of some panels out, as far as they are wanted.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn put_panels(&self, some: impl Fn(usize) -> bool) {
+    pub(super) fn put_panels(&self, some: impl Fn(usize) -> bool) {
         let tiles = self.tiles();
         for (i, row) in self.rows() {
             for panel in self.panels.clone().filter(|&panel| some(panel)) {
@@ -517,32 +432,9 @@ impl Group<'_> {
             // SAFETY: the caller's promise.
             let block = unsafe { out.add(block as usize * layout.block_bytes()) };
             for row in 0..TILE_ROWS {
-                self.gated(up, activation, i, row, &mut vectors);
-                // SAFETY: the caller's promise.
-                unsafe { store_stretch(&vectors, self.panels.len(), layout, stretch, block, row) };
-            }
-        }
-    }
-
-    /// Writes `activation(these sums) · up` out as stretches of pairs.
-    ///
-    /// # Safety
-    /// As [`Group::put_gated`]; the panels begin with a stretch.
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn put_gated_pairs(&self, up: &Group<'_>, activation: Activation, out: *mut u8) {
-        let slice = &self.whole.product.slice;
-        let layout = pairs::Layout::of(slice.len());
-        let stretch = (self.panels.start * LANES - slice.start) / pairs::STRETCH;
-        let mut vectors = [_mm512_setzero_ps(); PANELS];
-        for (i, &block) in self.blocks.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            let block = unsafe { out.add(block as usize * layout.block_bytes()) };
-            for row in 0..TILE_ROWS {
                 let vectors = self.gated(up, activation, i, row, &mut vectors);
-                for (further, vectors) in vectors.chunks(pairs::VECTORS).enumerate() {
-                    // SAFETY: the caller's promise.
-                    unsafe { pairs::store_stretch(vectors, layout, stretch + further, block, row) };
-                }
+                // SAFETY: the caller's promise.
+                unsafe { store_stretch(vectors, layout, stretch, block, row) };
             }
         }
     }
@@ -550,7 +442,7 @@ impl Group<'_> {
     /// `activation(these sums) · up` of one row of a block.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn gated<'v>(
+    pub(super) fn gated<'v>(
         &self,
         up: &Group<'_>,
         activation: Activation,
@@ -572,12 +464,11 @@ impl Group<'_> {
 const PANEL_WORDS: usize = STRETCH_STEPS * WORDS_BYTES;
 
 const _: () = assert!(PANELS * PANEL_WORDS <= PANELS * STEPS * SPLIT_BYTES);
-const _: () = assert!(pairs::PANELS_STRETCH * size_of::<i32>() <= PANELS * STEPS * SPLIT_BYTES);
-// A group of panels makes whole stretches of the next product's columns.
-const _: () = assert!(PANELS * LANES == STRETCH && PANELS.is_multiple_of(pairs::VECTORS));
+// A group of panels makes a whole stretch of the next product's columns.
+const _: () = assert!(PANELS * LANES == STRETCH);
 
 /// Where the sums of a block and a panel of a group are.
 #[inline]
-fn tile_of(block: usize, panel: usize) -> usize {
+pub(super) fn tile_of(block: usize, panel: usize) -> usize {
     4 * (block / 2 * (PANELS / 2) + panel / 2) + 2 * (block % 2) + panel % 2
 }

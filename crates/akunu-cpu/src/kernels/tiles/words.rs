@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use crate::simd::LANES;
 
+use super::stretch::{self, SMALLEST};
 use super::{TILE_BYTES, TILE_ROWS};
 
 /// Columns under one scale.
@@ -20,9 +21,6 @@ pub(super) const WORDS_BYTES: usize = 2 * TILE_BYTES;
 
 /// The largest word: 127 in the high byte, 0 in the low one.
 pub(super) const LARGEST: f32 = (127 << 8) as f32;
-
-/// Numbers so small that quotients with them would overflow are taken for zero.
-pub(super) const SMALLEST: f32 = 1e-30;
 
 /// Where the words of a block of sixteen rows lie: its tiles one after the other, then `[stretch][row]` of scales.
 #[derive(Clone, Copy)]
@@ -87,50 +85,30 @@ impl Words<'_> {
     #[target_feature(enable = "avx512f")]
     pub(crate) unsafe fn run(self) {
         let layout = Layout::of(self.x.len());
-        for (stretch, x) in self.x.chunks(STRETCH).enumerate() {
-            let mut vectors = [_mm512_setzero_ps(); STRETCH / LANES];
-            for (vector, x) in vectors.iter_mut().zip(x.chunks(LANES)) {
-                let mut last = [0.0; LANES];
-                let x: &[f32; LANES] = x.first_chunk().unwrap_or_else(|| {
-                    last[..x.len()].copy_from_slice(x);
-                    &last
-                });
-                // SAFETY: an array of the size that is read.
-                *vector = unsafe { _mm512_loadu_ps(x.as_ptr()) };
-            }
+        for (i, x) in self.x.chunks(STRETCH).enumerate() {
+            let vectors = stretch::load::<{ STRETCH / LANES }>(x);
             // SAFETY: the caller's promise.
             unsafe {
-                store_stretch(&vectors, x.len().div_ceil(LANES), layout, stretch, self.block, self.line);
-            };
+                store_stretch(&vectors[..x.len().div_ceil(LANES)], layout, i, self.block, self.line);
+            }
         }
     }
 }
 
-/// Writes one row's stretch of columns: `count` vectors of it.
+/// Writes one row's stretch of columns, the `number`th of its row.
 ///
 /// # Safety
 /// As [`Words::run`].
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store_stretch(
-    x: &[__m512; STRETCH / LANES],
-    count: usize,
-    layout: Layout,
-    stretch: usize,
-    block: *mut u8,
-    line: usize,
-) {
-    let mut most = _mm512_setzero_ps();
-    for &x in &x[..count] {
-        most = _mm512_max_ps(most, _mm512_abs_ps(x));
-    }
-    let largest = _mm512_reduce_max_ps(most);
+pub(super) unsafe fn store_stretch(x: &[__m512], layout: Layout, number: usize, block: *mut u8, line: usize) {
+    let largest = stretch::largest(x);
     let inverse = _mm512_set1_ps(if largest > SMALLEST { LARGEST / largest } else { 0.0 });
     // SAFETY: the caller's promise.
     unsafe {
-        block.add(layout.scales(stretch)).cast::<f32>().add(line).write(largest / LARGEST);
-        let start = block.add(layout.tiles(stretch) + 64 * line);
-        for (i, &x) in x[..count].iter().enumerate() {
+        block.add(layout.scales(number)).cast::<f32>().add(line).write(largest / LARGEST);
+        let start = block.add(layout.tiles(number) + 64 * line);
+        for (i, &x) in x.iter().enumerate() {
             let word = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
             let high = _mm512_srai_epi32::<8>(_mm512_add_epi32(word, _mm512_set1_epi32(128)));
             let to = start.add(i / (STEP / LANES) * WORDS_BYTES + i % (STEP / LANES) * LANES);

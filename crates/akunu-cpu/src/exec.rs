@@ -17,6 +17,7 @@ use crate::kernels::tiles;
 use crate::kv::{CpuKv, padded};
 use crate::lower::{Lowered, lower};
 use crate::memory::{Shared, Turn};
+use crate::pack::Form;
 use crate::plan::{BufferId, FEW_ROWS};
 use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
@@ -110,6 +111,8 @@ pub(crate) struct State {
     frames_in_tiles: InTiles,
     /// Whether there are frames.
     frames: bool,
+    /// Whether all rows are prompts, whatever a batch says: some weights are packed for such alone.
+    encodes: bool,
     /// Whether every worker does all row steps on its own copies.
     pub(crate) redundant: bool,
     /// Whether attention writes the keys and values of the rows itself.
@@ -186,6 +189,7 @@ impl CpuExecutable {
         let tiled = steps.iter().any(
             |s| matches!(s, Step::Linear { parts, .. } if parts.iter().any(|part| part.tiled.is_some())),
         );
+        let encodes = weights.forms().any(|form| form == Form::Pairs);
         let attends_in_tiles = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
         let queries_together = if attends_in_tiles { tiles::QUERIES_TOGETHER } else { QUERIES_TOGETHER };
@@ -236,6 +240,7 @@ impl CpuExecutable {
                 rows_in_tiles: InTiles::with_capacity(rows),
                 frames_in_tiles: InTiles::with_capacity(if frames { FRAMES_PER_TOKEN * rows } else { 0 }),
                 frames,
+                encodes,
                 redundant: false,
                 writes_late: false,
                 select: SelectScratch::new(vocabulary, limits.context as usize),
@@ -389,6 +394,9 @@ impl State {
                 self.blocks.push(RowBlock { first, rows, phase: span.phase });
                 first += rows;
             }
+        }
+        if self.encodes {
+            self.rows.iter_mut().for_each(|row| row.phase = Phase::Prompt);
         }
         let tiled = |row: &Row| in_tiles && row.phase == Phase::Prompt;
         self.rows_in_tiles.sort(self.rows.iter().map(tiled));

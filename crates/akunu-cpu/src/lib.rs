@@ -87,7 +87,7 @@ impl Backend for Cpu {
     }
 
     fn load(&self, source: &dyn TensorSource, uses: &[WeightUse]) -> akunu_program::Result<Arc<dyn Weights>> {
-        Ok(CpuWeights::load(source, uses, &self.pool)?)
+        Ok(CpuWeights::load(source, uses, self.isa, &self.pool)?)
     }
 
     fn kv(

@@ -217,16 +217,19 @@ impl Lowering<'_> {
         out
     }
 
-    /// What prompt rows of a product are in, one form for each part, if all parts take them in tiles. Outputs are not prompts:
-    /// there are few of them. Which experts are chosen must not hang on rounding to pairs.
-    fn tile_forms(&self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<Option<Vec<TileForm>>> {
-        if self.program.value(x).domain == Domain::Outputs {
-            return Ok(None);
-        }
+    /// The tiles in which each part of a product takes prompt rows, where it does. Outputs are not prompts: there are few of them.
+    /// Which experts are chosen must not hang on rounding to pairs.
+    fn tile_forms(&self, x: ValueId, parts: &[Part], next: Option<&Op>) -> Result<Vec<Option<TileForm>>> {
+        let outputs = self.program.value(x).domain == Domain::Outputs;
         let routes = matches!(next, Some(Op::Route { logits, .. }) if parts.iter().any(|p| p.out == *logits));
         let form = |part: &Part| {
-            let form = TileForm::of(self.isa, self.weights.matrix(part.weight)?.form);
-            Ok(form.filter(|form| !(routes && *form == TileForm::Pairs)))
+            let matrix = self.weights.matrix(part.weight)?;
+            let form = TileForm::of(self.isa, matrix.form)
+                .filter(|form| !(outputs || routes && *form == TileForm::Pairs));
+            if form.is_none() && matrix.form == Form::Pairs {
+                return Err(unsupported("an encoder's weights for other rows than prompts"));
+            }
+            Ok(form)
         };
         parts.iter().map(form).collect()
     }
@@ -253,14 +256,11 @@ impl Lowering<'_> {
     fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
-        let tiles = match self.tile_forms(x, parts, rest.first())? {
-            Some(forms) => {
-                Some(forms.into_iter().map(|form| self.tiles(x, form)).collect::<Result<Vec<_>>>()?)
-            }
-            None => None,
-        };
-        let all = tiles.is_none();
-        let inputs = matrices.iter().map(|m| self.input(x, m.form, all)).collect::<Result<Vec<_>>>()?;
+        let forms = self.tile_forms(x, parts, rest.first())?;
+        let tiles = forms.iter().map(|form| form.map(|form| self.tiles(x, form)).transpose());
+        let tiles = tiles.collect::<Result<Vec<_>>>()?;
+        let inputs = matrices.iter().zip(&tiles).map(|(m, tiles)| self.input(x, m.form, tiles.is_none()));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
         let mut same_share = false;
@@ -273,7 +273,8 @@ impl Lowering<'_> {
                     && parts.iter().all(|p| p.weight.first.is_multiple_of(LANES)) =>
             {
                 same_share = true;
-                let tiles = if all { None } else { self.gate_tiles(out, parts, &rest[1..])? };
+                let fits = parts.iter().all(|part| part.bias.is_none()) && forms.iter().all(Option::is_some);
+                let tiles = if fits { self.next_tiles(out, &rest[1..])? } else { None };
                 Then::Gate { activation, out: self.value(out, false), tiles }
             }
             Some(&Op::Cap { x, scale, cap, out })
@@ -285,8 +286,14 @@ impl Lowering<'_> {
             Some(&Op::Activate { x, activation, out })
                 if parts.len() == 1 && parts[0].out == x && self.uses[x.0 as usize] == 1 =>
             {
+                let pairs = if forms == [Some(TileForm::Pairs)] && parts[0].weight.first.is_multiple_of(LANES)
+                {
+                    self.next_tiles(out, &rest[1..])?
+                } else {
+                    None
+                };
                 self.values.insert(out, outs[0]);
-                Then::Activate(activation)
+                Then::Activate { activation, pairs: pairs.map(|(_, pairs)| pairs) }
             }
             _ => {
                 taken = 1;
@@ -298,9 +305,11 @@ impl Lowering<'_> {
             Then::Gate { tiles: Some((form, _)), .. } => {
                 share(&matrices, parts, self.workers, Some(tiles::gate_panels(form)))
             }
+            Then::Activate { pairs: Some(_), .. } => {
+                share(&matrices, parts, self.workers, Some(tiles::gate_panels(TileForm::Pairs)))
+            }
             _ => shares.clone(),
         };
-        let tiles = tiles.map_or(vec![None; parts.len()], |tiles| tiles.into_iter().map(Some).collect());
         let parts = parts
             .iter()
             .zip(matrices)
@@ -324,27 +333,20 @@ impl Lowering<'_> {
         Ok(taken)
     }
 
-    /// Tiles that a gate of two products in tiles can write itself, if all that follows is products that ask for the same form.
-    fn gate_tiles(
-        &mut self,
-        out: ValueId,
-        parts: &[Part],
-        rest: &[Op],
-    ) -> Result<Option<(TileForm, BufferId)>> {
+    /// Tiles that products in tiles can write themselves by way of a gate or an activation, if all that follows is products that
+    /// ask for the same form.
+    fn next_tiles(&mut self, out: ValueId, rest: &[Op]) -> Result<Option<(TileForm, BufferId)>> {
         let value = self.program.value(out);
         let fits = value.domain == Domain::Tokens
             && value.width.is_multiple_of(TILE)
-            && parts.iter().all(|part| part.bias.is_none());
+            && self.uses[out.0 as usize] == 1;
         let forms = match rest.first() {
-            Some(Op::Linear { x, parts }) if *x == out && fits && self.uses[out.0 as usize] == 1 => {
-                self.tile_forms(out, parts, rest.get(1))?
-            }
-            _ => None,
+            Some(Op::Linear { x, parts }) if *x == out && fits => self.tile_forms(out, parts, rest.get(1))?,
+            _ => return Ok(None),
         };
-        let Some(forms) = forms else { return Ok(None) };
-        let Some(&form) = forms.first() else { return Ok(None) };
+        let Some(&Some(form)) = forms.first() else { return Ok(None) };
         let pieces = value.width.div_ceil(tiles::gate_panels(form) * LANES);
-        if forms.iter().any(|other| *other != form) || !shares_well(pieces, self.workers) {
+        if forms.iter().any(|other| *other != Some(form)) || !shares_well(pieces, self.workers) {
             return Ok(None);
         }
         let tiles = self.plan.add_blocks(value.domain, tiles::row_bytes(form, value.width), TILE_ROWS);

@@ -126,6 +126,8 @@ unsafe impl Plain for u16 {}
 // SAFETY: numbers.
 unsafe impl Plain for u32 {}
 // SAFETY: numbers.
+unsafe impl Plain for i32 {}
+// SAFETY: numbers.
 unsafe impl Plain for f32 {}
 // SAFETY: numbers.
 unsafe impl Plain for [u8; 2] {}

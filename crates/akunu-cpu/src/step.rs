@@ -98,7 +98,7 @@ impl TileForm {
         match (isa, form) {
             (Isa::Amx, Form::F32 | Form::F16 | Form::Bf16) => Some(TileForm::Split),
             (Isa::Amx, Form::Int { .. }) => Some(TileForm::Words),
-            (Isa::Avx512, Form::F32 | Form::F16 | Form::Bf16) => Some(TileForm::Pairs),
+            (Isa::Avx512, Form::F32 | Form::F16 | Form::Bf16) | (_, Form::Pairs) => Some(TileForm::Pairs),
             (Isa::Avx512, Form::Int { .. }) | (Isa::Portable | Isa::Avx2 | Isa::Neon, _) => None,
         }
     }
@@ -115,7 +115,11 @@ pub(crate) enum Then {
         tiles: Option<(TileForm, BufferId)>,
     },
     /// In place, on the first part.
-    Activate(Activation),
+    Activate {
+        activation: Activation,
+        /// Where prompt rows go instead, as pairs for the product that follows.
+        pairs: Option<BufferId>,
+    },
     /// In place, on the first part.
     Cap {
         scale: f32,

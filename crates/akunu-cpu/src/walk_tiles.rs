@@ -6,11 +6,12 @@ use crate::exec::{Machine, RowBlock, State};
 use crate::kernels::product::Input;
 use crate::kernels::tiles::{self, AttentionScratch, TileAttention, TileProduct};
 use crate::kv::{AnyTile, padded};
+use crate::plan::BufferId;
 use crate::step::{Attention, LinearPart, Then};
 
 impl Machine {
-    /// Products of the prompt rows, if those are in tiles. Their blocks are multiplied as a whole: what other rows in them
-    /// get is anything.
+    /// Products of the prompt rows, of parts that take them in tiles. Their blocks are multiplied as a whole: what other rows in
+    /// them get is anything.
     pub(crate) fn linear_tiles(
         &self,
         parts: &[LinearPart],
@@ -18,15 +19,11 @@ impl Machine {
         state: &State,
         worker: usize,
         count: usize,
-    ) -> bool {
-        let Some(scratch) = &self.scratch[worker].tiles else { return false };
-        if parts.iter().any(|part| part.tiled.is_none()) {
-            return false;
-        }
-        let Some(first) = parts.first() else { return true };
+    ) {
+        let (Some(scratch), Some(first)) = (&self.scratch[worker].tiles, parts.first()) else { return };
         let blocks = &state.in_tiles(self.lowered.buffers[first.out.0].domain).blocks;
         if blocks.is_empty() {
-            return true;
+            return;
         }
         let product = |part: &'_ LinearPart| {
             let (tiled, matrix) = (part.tiled.as_ref()?, self.weights.matrix(part.weight).ok()?);
@@ -38,17 +35,23 @@ impl Machine {
             product.panels = tiled.panels[worker].clone();
             Some(TileProduct { product, kernel: tiled.product, tiles, blocks, scratch })
         };
+        let start_of = |id: BufferId| -> *mut u8 {
+            let buffer = &self.lowered.buffers[id.0];
+            self.arena.start_of(buffer.offset, count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes)
+        };
         match (then, parts) {
             (&Then::Gate { activation, tiles: Some((form, out)), .. }, [gate, up]) => {
-                let buffer = &self.lowered.buffers[out.0];
-                let bytes = count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes;
                 if let (Some(gate), Some(up)) = (product(gate), product(up)) {
-                    gate.run_gated(&up, activation, form, self.arena.start_of(buffer.offset, bytes));
+                    gate.run_gated(&up, activation, form, start_of(out));
+                }
+            }
+            (&Then::Activate { activation, pairs: Some(out) }, [part]) => {
+                if let Some(product) = product(part) {
+                    product.run_activated(activation, start_of(out));
                 }
             }
             _ => parts.iter().filter_map(product).for_each(|product| product.run()),
         }
-        true
     }
 
     /// Attention of one head of some consecutive rows of a prompt.

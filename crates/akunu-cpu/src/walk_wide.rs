@@ -135,12 +135,13 @@ impl Machine {
             return;
         }
         // Tiles first: blocks of them may have rows that are not prompts.
-        let tiled = self.linear_tiles(parts, then, state, worker, count);
+        self.linear_tiles(parts, then, state, worker, count);
         let all = 0..count;
         let domain = self.lowered.buffers[first.out.0].domain;
         for part in parts {
             let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
-            let plain = if tiled { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
+            let plain =
+                if part.tiled.is_some() { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
                 // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
                 let x = unsafe {
@@ -150,7 +151,7 @@ impl Machine {
                             let groups = self.view(state, part.x, worker, rows.end * tiles);
                             Input::Groups(&groups[rows.start * tiles..])
                         }
-                        Form::F32 | Form::F16 | Form::Bf16 => {
+                        Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
                             let floats = self.view(state, part.x, worker, rows.end * matrix.cols);
                             Input::Floats(&floats[rows.start * matrix.cols..])
                         }
@@ -163,7 +164,8 @@ impl Machine {
         for row in 0..count {
             match *then {
                 Then::Nothing => {}
-                Then::Gate { tiles: Some(_), .. } if state.rows[row].phase == Phase::Prompt => {}
+                Then::Gate { tiles: Some(_), .. } | Then::Activate { pairs: Some(_), .. }
+                    if state.rows[row].phase == Phase::Prompt => {}
                 Then::Gate { activation, out, .. } => {
                     // SAFETY: columns this worker has just computed, and the same of the output.
                     let (gate, up, out) = unsafe {
@@ -172,7 +174,7 @@ impl Machine {
                     };
                     self.isa.run(Gate { gate, up, activation, out });
                 }
-                Then::Activate(activation) => {
+                Then::Activate { activation, .. } => {
                     // SAFETY: as above.
                     let x = unsafe { self.cut(first.out, row, &columns) };
                     self.isa.run(Activate { x, activation });
@@ -508,7 +510,7 @@ impl Machine {
                     let tiles = matrix.cols / TILE;
                     Input::Groups(self.arena.get(start + index * tiles * size_of::<Group>(), tiles))
                 }
-                Form::F32 | Form::F16 | Form::Bf16 => {
+                Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
                     Input::Floats(self.arena.get(start + index * matrix.cols * size_of::<f32>(), matrix.cols))
                 }
             }

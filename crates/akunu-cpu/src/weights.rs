@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use akunu_program::program::{Slice, WeightUse};
+use akunu_program::program::{Role, Slice, WeightUse};
 use akunu_program::{Error, Result, TensorSource, Weights};
 
+use crate::Isa;
 use crate::memory::Shared;
-use crate::pack::{Matrix, packed_bytes};
+use crate::pack::{Form, Matrix, packed_bytes};
 use crate::pool::Pool;
 
 /// One weight, as it is used.
@@ -29,14 +30,18 @@ impl CpuWeights {
     pub(crate) fn load(
         source: &dyn TensorSource,
         uses: &[WeightUse],
+        isa: Isa,
         pool: &Pool,
     ) -> Result<Arc<CpuWeights>> {
         let mut weights = Vec::with_capacity(uses.len());
-        let is_matrix = |used: &WeightUse| used.role.multiply || used.role.lookup;
+        // What prompts alone are multiplied with is in the form that they take, where that is not made of another one anyhow.
+        let as_pairs = |Role { encode, multiply, lookup, .. }: Role| {
+            isa == Isa::Avx512 && encode && !multiply && !lookup
+        };
         let mut bytes = 0;
-        for used in uses.iter().filter(|used| is_matrix(used)) {
+        for used in uses.iter().filter(|used| used.role.is_matrix()) {
             if let Some(tensor) = source.find(&used.name) {
-                bytes += packed_bytes(&tensor)?;
+                bytes += packed_bytes(&tensor, as_pairs(used.role))?;
             }
         }
         let data = Arc::new(Shared::for_user(bytes, "the weights")?);
@@ -52,13 +57,19 @@ impl CpuWeights {
             if let Some(bad) = vector.iter().flatten().position(|v| !v.is_finite()) {
                 return Err(Error::NotFinite { name: name(), row: bad / used.cols });
             }
-            let matrix = is_matrix(used).then(|| Matrix::pack(&tensor, &data, start, pool)).transpose()?;
+            let pack = || Matrix::pack(&tensor, as_pairs(used.role), &data, start, pool);
+            let matrix = used.role.is_matrix().then(pack).transpose()?;
             start += matrix.as_ref().map_or(0, Matrix::bytes);
             weights.push(Weight { matrix, vector });
             source.release(&used.name);
             source.loaded(start as u64, bytes as u64);
         }
         Ok(Arc::new(CpuWeights { weights }))
+    }
+
+    /// The forms of all matrices.
+    pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
+        self.weights.iter().filter_map(|weight| weight.matrix.as_ref()).map(|matrix| matrix.form)
     }
 
     /// The matrix a slice is of.

@@ -155,7 +155,7 @@ impl Placed {
 /// it, and little else.
 fn usable_file<'a>(source: &'a dyn TensorSource, uses: &[WeightUse]) -> Result<Option<&'a Mapping>> {
     let (mut file, mut in_place) = (None::<&Mapping>, 0);
-    for used in uses.iter().filter(|used| used.role.multiply || used.role.lookup) {
+    for used in uses.iter().filter(|used| used.role.is_matrix()) {
         let tensor = checked(source, used)?;
         let Some(bytes) = Form::of(&tensor).plane_of(&tensor) else { continue };
         let Some(mapping) = source.mapping(&used.name) else { return Ok(None) };
@@ -195,7 +195,7 @@ impl Layout {
         in_place: Option<u32>,
     ) -> Result<()> {
         let form = Form::of(tensor);
-        let is_matrix = used.role.multiply || used.role.lookup;
+        let is_matrix = used.role.is_matrix();
         let in_place = in_place.filter(|_| is_matrix);
         let bind = if in_place.is_some() { Bind::File } else { Bind::Weights };
         let (mut matrix, mut vector) = (Matrix { low: NONE, ..Matrix::default() }, NONE);

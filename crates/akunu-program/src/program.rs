@@ -410,10 +410,19 @@ pub struct WeightUse {
 pub struct Role {
     /// Its rows are looked up by token.
     pub lookup: bool,
-    /// It is multiplied with rows.
+    /// It is multiplied with rows, of which there may be few.
     pub multiply: bool,
+    /// It is multiplied with rows of whole sequences, as an encoder's weights are: all of them are prompts.
+    pub encode: bool,
     /// It is a norm's weight or a bias, wanted as `f32`.
     pub vector: bool,
+}
+
+impl Role {
+    /// Whether it is wanted as a matrix.
+    pub fn is_matrix(self) -> bool {
+        self.lookup || self.multiply || self.encode
+    }
 }
 
 /// A model's computation from token to logits, or to what an embedding is made of.

@@ -106,7 +106,7 @@ impl<T: Tile> AttendBlock<'_, T> {
         for ((weights, visible), state) in
             weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
         {
-            soften::<S>(weights, *visible, state);
+            soften::<S>(&mut weights[..subtiles * LANES], *visible, state);
         }
         self.sum_values::<S, Q>(first, &weights, begin, end);
         Q
@@ -248,9 +248,9 @@ fn ask<S: Simd>(start: *const u8, bytes: usize, from: usize, count: usize) {
     }
 }
 
-/// Turns scores into weights relative to the largest score so far, and brings the state to that scale.
+/// Turns scores, whole vectors of them, into weights relative to the largest score so far, and brings the state to that scale.
 #[inline(always)]
-fn soften<S: Simd>(scores: &mut [f32; BLOCK], [begin, end]: [u8; 2], state: &mut [f32]) {
+fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [u8; 2], state: &mut [f32]) {
     if begin >= end {
         scores.fill(0.0);
         return;

@@ -261,6 +261,12 @@ impl Kernel for Remember<'_> {
         match self.plane {
             Plane::Half(start) => {
                 for (i, x) in self.x.chunks(LANES).enumerate() {
+                    if step == 1 && x.len() == LANES {
+                        // SAFETY: so many places of this position, side by side.
+                        let place = unsafe { &mut *start.add(first + i * LANES).cast() };
+                        S::store_f16(limited::<S>(x), place);
+                        continue;
+                    }
                     let mut bits = [0; LANES];
                     S::store_f16(limited::<S>(x), &mut bits);
                     for (j, bits) in bits[..x.len()].iter().enumerate() {
@@ -294,6 +300,9 @@ impl Kernel for Remember<'_> {
 
 #[inline(always)]
 fn padded<S: Simd>(x: &[f32]) -> S::F {
+    if let Ok(whole) = x.try_into() {
+        return S::load(whole);
+    }
     let mut lanes = [0.0; LANES];
     lanes[..x.len()].copy_from_slice(x);
     S::load(&lanes)

@@ -117,6 +117,7 @@ pub(crate) fn product_fn(isa: Isa, form: Form) -> ProductFn {
         Form::F32 => return product!(isa, FloatProduct<'_, F32>),
         Form::F16 => return product!(isa, FloatProduct<'_, F16>),
         Form::Bf16 => return product!(isa, FloatProduct<'_, Bf16>),
+        Form::Pairs => return |_| unreachable!("all rows are prompts, whose products are of tiles"),
         Form::Int { codes, scales, .. } => (codes, scales),
     };
     macro_rules! int {

@@ -57,6 +57,7 @@ impl RowParts {
                         self.plain_is_finite(form)
                     }
                     Form::Int { .. } => self.blocks(tensor, dtype, bytes, row),
+                    Form::Pairs => false,
                 }
             }
             Data::Affine(affine) => self.affine(&affine, form, row),

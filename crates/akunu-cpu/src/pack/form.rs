@@ -17,6 +17,9 @@ use crate::simd::LANES;
 /// Elements in a tile.
 pub(crate) const TILE: usize = 32;
 
+/// Columns of pairs under one scale.
+pub(crate) const PAIRS_STRETCH: usize = 64;
+
 /// Tiles in a super-block of the K-quants.
 pub(crate) const TILES_PER_SUPER: usize = 8;
 
@@ -29,6 +32,9 @@ pub(crate) enum Form {
     F16,
     /// As F32.
     Bf16,
+    /// Floats as integers of 16 bits, each row's under one scale for every [`PAIRS_STRETCH`] columns: `[panel][pair of
+    /// columns][16 rows][2]`, and scales `[panel][stretch][16 rows]`. Only prompts can be multiplied with it.
+    Pairs,
     /// `scale · (code - zero) + minimum`.
     Int { codes: Codes, scales: Scales, zero: i32 },
 }
@@ -123,6 +129,9 @@ impl Form {
         let (codes, scale, d) = match self {
             Form::F32 => (4 * cols * LANES, 0, 0),
             Form::F16 | Form::Bf16 => (2 * cols * LANES, 0, 0),
+            Form::Pairs => {
+                (2 * cols.next_multiple_of(LANES) * LANES, 4 * cols.div_ceil(PAIRS_STRETCH) * LANES, 0)
+            }
             Form::Int { codes, scales, .. } => {
                 let groups = if scales.halves() { 2 * tiles } else { tiles };
                 let (scale, d) = match scales {

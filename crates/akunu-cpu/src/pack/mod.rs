@@ -1,10 +1,11 @@
-//! Weights in the layout their kernels stream fastest. One packed copy serves decoding, prompts and embedding lookup.
+//! Weights in the layout their kernels stream fastest. One packed copy serves decoding, prompts and embedding lookup; what only
+//! prompts are multiplied with may be packed for these alone.
 
 mod extract;
 mod fit;
 mod form;
 
-pub(crate) use form::{Codes, Form, IQ4_CODES, Planes, Scales, TILE, TILES_PER_SUPER};
+pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TILE, TILES_PER_SUPER};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use akunu_format::{DType, Data, Tensor};
 use akunu_program::Error;
 use half::{bf16, f16};
 
+use crate::kernels::tiles::pack_pairs;
 use crate::memory::{Plain, Shared};
 use crate::pool::Pool;
 use crate::simd::LANES;
@@ -29,27 +31,35 @@ pub(crate) struct Matrix {
     start: usize,
 }
 
-/// The bytes a tensor takes when it is packed.
-pub(crate) fn packed_bytes(tensor: &Tensor<'_>) -> Result<usize, Error> {
-    Ok(tensor.rows().div_ceil(LANES) * form_of(tensor)?.planes(tensor.row_len()).end)
+/// The bytes a tensor takes when it is packed, floats as pairs if asked for.
+pub(crate) fn packed_bytes(tensor: &Tensor<'_>, as_pairs: bool) -> Result<usize, Error> {
+    Ok(tensor.rows().div_ceil(LANES) * form_of(tensor, as_pairs)?.planes(tensor.row_len()).end)
 }
 
 impl Matrix {
-    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies. The work is spread
-    /// over the pool's workers.
+    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies: floats as pairs if
+    /// asked for, which takes AVX-512. The work is spread over the pool's workers.
     pub(crate) fn pack(
         tensor: &Tensor<'_>,
+        as_pairs: bool,
         data: &Arc<Shared>,
         start: usize,
         pool: &Pool,
     ) -> Result<Matrix, Error> {
         let (rows, cols) = (tensor.rows(), tensor.row_len());
-        let form = form_of(tensor)?;
+        let form = form_of(tensor, as_pairs)?;
         let planes = form.planes(cols);
         let panels = rows.div_ceil(LANES);
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
+            if form == Form::Pairs {
+                // SAFETY: as below; who asks for pairs has AVX-512.
+                if let Err(row) = unsafe { matrix.write_pairs(panel, tensor) } {
+                    bad_row.fetch_min(row, Ordering::Relaxed);
+                }
+                return;
+            }
             let mut parts = RowParts::new(cols);
             for row in panel * LANES..rows.min((panel + 1) * LANES) {
                 if !parts.extract(tensor, form, row) {
@@ -82,6 +92,31 @@ impl Matrix {
         unsafe { self.data.get(self.start + panel * self.planes.end + plane, count) }
     }
 
+    /// Writes a panel of floats as pairs. The error is a row with something that is not finite.
+    ///
+    /// # Safety
+    /// Nobody else touches the panel, and the processor has AVX-512 F and BW.
+    unsafe fn write_pairs(&self, panel: usize, tensor: &Tensor<'_>) -> Result<(), usize> {
+        let mut columns = vec![[0.0; LANES]; self.cols];
+        let mut values = vec![0.0; self.cols];
+        for row in panel * LANES..self.rows.min((panel + 1) * LANES) {
+            let decoded = tensor.dequantize_rows(row..row + 1, &mut values);
+            if decoded.is_err() || values.iter().any(|value| !value.is_finite()) {
+                return Err(row);
+            }
+            columns.iter_mut().zip(&values).for_each(|(column, value)| column[row % LANES] = *value);
+        }
+        let start = self.start + panel * self.planes.end;
+        let scales = start + self.planes.scales;
+        // SAFETY: the caller's promise; two planes of the panel.
+        unsafe {
+            let pairs = self.data.get_mut(start, self.cols.next_multiple_of(LANES) / 2 * LANES);
+            let scales = self.data.get_mut(scales, self.cols.div_ceil(PAIRS_STRETCH) * LANES);
+            pack_pairs(&columns, pairs, scales);
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// Nobody else touches the row's panel.
     unsafe fn write_row(&self, row: usize, parts: &RowParts) {
@@ -91,6 +126,7 @@ impl Matrix {
         match self.form {
             Form::F32 => scatter::<4>(data, 0, lane, &parts.plain),
             Form::F16 | Form::Bf16 => scatter::<2>(data, 0, lane, &parts.plain),
+            Form::Pairs => unreachable!("they are written a panel at a time"),
             Form::Int { codes, scales, .. } => {
                 let tiles = data.chunks_exact_mut(codes.tile_bytes());
                 if matches!(codes, Codes::B4 | Codes::Iq4) {
@@ -139,6 +175,7 @@ impl Matrix {
                     .zip(plane.chunks_exact(LANES))
                     .for_each(|(o, p)| *o = bf16::from_bits(p[lane]).to_f32());
             }
+            Form::Pairs => unreachable!("no rows are looked up in what is packed for products alone"),
             Form::Int { codes, scales, zero } => {
                 let bytes = codes.tile_bytes();
                 let plane = self.plane::<u8>(panel, 0, cols / TILE * bytes);
@@ -190,7 +227,15 @@ impl Matrix {
 }
 
 /// The form a tensor is packed into.
-fn form_of(tensor: &Tensor<'_>) -> Result<Form, Error> {
+fn form_of(tensor: &Tensor<'_>, as_pairs: bool) -> Result<Form, Error> {
+    match own_form(tensor)? {
+        Form::F32 | Form::F16 | Form::Bf16 if as_pairs => Ok(Form::Pairs),
+        form => Ok(form),
+    }
+}
+
+/// The form that keeps a tensor as it is.
+fn own_form(tensor: &Tensor<'_>) -> Result<Form, Error> {
     let int = |codes, scales, zero| Ok(Form::Int { codes, scales, zero });
     match tensor.data {
         Data::Blocks { dtype, .. } => match dtype {

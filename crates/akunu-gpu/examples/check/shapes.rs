@@ -150,7 +150,7 @@ fn build(shape: &Shape, dtype: DType) -> Build {
             vector: (0..hidden).flat_map(|_| 1f32.to_le_bytes()).collect(),
         },
     };
-    let role = Role { lookup: true, multiply: !untied, vector: false };
+    let role = Role { lookup: true, multiply: !untied, ..Role::default() };
     let table = b.weight(vocabulary, hidden, role);
     let mut x = b.value(Domain::Tokens, hidden);
     b.program.body.push(Op::Embed { table, by: Index::Token, scale: 1.0, out: x });

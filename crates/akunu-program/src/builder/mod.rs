@@ -74,12 +74,12 @@ pub fn build_rank(
     }
     let mut b = Builder::new(arch, names, tensors, context)?;
     let last = b.hidden()?;
-    let dense = b.named(dense, arch.hidden, arch.hidden)?;
+    let dense = b.named(dense, arch.hidden, arch.hidden, MULTIPLY)?;
     let x = b.linear(last, &[dense])[0];
     let out = b.like(x);
     // A cap of 1 is the hyperbolic tangent itself.
     b.push(Op::Cap { x, scale: 1.0, cap: Some(1.0), out });
-    let score = b.named(score, 1, arch.hidden)?;
+    let score = b.named(score, 1, arch.hidden, MULTIPLY)?;
     b.program.logits = b.linear(out, &[score])[0];
     Ok(b.program)
 }
@@ -102,9 +102,10 @@ pub fn refuse_extra<'n>(
     }
 }
 
-const MULTIPLY: Role = Role { lookup: false, multiply: true, vector: false };
-const VECTOR: Role = Role { lookup: false, multiply: false, vector: true };
-const LOOKUP: Role = Role { lookup: true, multiply: false, vector: false };
+const MULTIPLY: Role = Role { lookup: false, multiply: true, encode: false, vector: false };
+const VECTOR: Role = Role { lookup: false, multiply: false, encode: false, vector: true };
+const LOOKUP: Role = Role { lookup: true, multiply: false, encode: false, vector: false };
+const ENCODE: Role = Role { lookup: false, multiply: false, encode: true, vector: false };
 
 struct Builder<'a> {
     arch: &'a Architecture,
@@ -205,6 +206,7 @@ impl<'a> Builder<'a> {
         let used = &mut weights[weight.0 as usize].role;
         used.lookup |= role.lookup;
         used.multiply |= role.multiply;
+        used.encode |= role.encode;
         used.vector |= role.vector;
         Ok(Some(Slice { weight, first: 0, rows }))
     }
@@ -214,7 +216,7 @@ impl<'a> Builder<'a> {
         self.find(name.clone(), rows, cols, role)?.ok_or(Error::MissingTensor { name, family })
     }
 
-    /// A matrix of one layer with its bias, if it has one.
+    /// A matrix of one layer that all rows are multiplied with, and its bias, if it has one.
     fn matrix(
         &mut self,
         layer: usize,
@@ -222,12 +224,23 @@ impl<'a> Builder<'a> {
         rows: usize,
         cols: usize,
     ) -> Result<(Slice, Option<Slice>)> {
-        self.named(self.names.layer(layer, name), rows, cols)
+        self.named(self.names.layer(layer, name), rows, cols, self.all_rows())
+    }
+
+    /// The role of a matrix that all rows are multiplied with.
+    fn all_rows(&self) -> Role {
+        if self.arch.mask == Mask::Full { ENCODE } else { MULTIPLY }
     }
 
     /// A matrix by its name in the file, with its bias, if it has one.
-    fn named(&mut self, name: String, rows: usize, cols: usize) -> Result<(Slice, Option<Slice>)> {
-        let weight = self.require(format!("{name}.weight"), rows, cols, MULTIPLY)?;
+    fn named(
+        &mut self,
+        name: String,
+        rows: usize,
+        cols: usize,
+        role: Role,
+    ) -> Result<(Slice, Option<Slice>)> {
+        let weight = self.require(format!("{name}.weight"), rows, cols, role)?;
         let bias = self.find(name + ".bias", 1, rows, VECTOR)?;
         Ok((weight, bias))
     }
@@ -340,7 +353,8 @@ impl<'a> Builder<'a> {
             FeedForward::Plain { inner } => self.plain(i, inner, h)?,
             FeedForward::Dense { inner } => self.dense(i, inner, h)?,
             FeedForward::Experts { count, chosen, inner, normalize } => {
-                let router = self.matrix(i, "ffn_gate_inp", count, self.arch.hidden)?;
+                let router = self.names.layer(i, "ffn_gate_inp");
+                let router = self.named(router, count, self.arch.hidden, MULTIPLY)?;
                 let logits = self.linear(h, &[router])[0];
                 self.program.values.push(Value {
                     domain: Domain::Tokens,

@@ -80,7 +80,11 @@ fn encoder(arch: &SpeechArchitecture, tensors: &dyn TensorSource) -> Result<Prog
     let states = b.norm(x, arch.encoder_names.global("output_norm"), 1)?;
     for i in 0..arch.decoder.layers.len() {
         let name = |name| arch.decoder_names.layer(i, name);
-        let parts = [b.named(name("cross_k"), hidden, hidden)?, b.named(name("cross_v"), hidden, hidden)?];
+        let role = b.all_rows();
+        let parts = [
+            b.named(name("cross_k"), hidden, hidden, role)?,
+            b.named(name("cross_v"), hidden, hidden, role)?,
+        ];
         let kv = b.linear(states, &parts);
         let cache = CacheLayer { group: SpeechPrograms::CROSS, layer: i };
         b.push(Op::Store { k: kv[0], v: kv[1], cache });
@@ -154,7 +158,7 @@ impl Builder<'_> {
         let width = 3 * self.program.value(x).width;
         let unfolded = self.value(to, width);
         self.push(Op::Unfold { x, out: unfolded });
-        let kernel = self.named(self.names.global(name), self.arch.hidden, width)?;
+        let kernel = self.named(self.names.global(name), self.arch.hidden, width, self.all_rows())?;
         let x = self.linear(unfolded, &[kernel])[0];
         let out = self.like(x);
         self.push(Op::Activate { x, activation: Activation::GeluErf, out });

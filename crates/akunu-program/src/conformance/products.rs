@@ -9,6 +9,9 @@ use crate::{Backend, Phase, TensorSource};
 use super::tensors::{blocks, numbers};
 use super::{Outcome, Pieces, Sketch, worst};
 
+const MULTIPLY: Role = Role { lookup: false, multiply: true, encode: false, vector: false };
+const ENCODE: Role = Role { lookup: false, multiply: false, encode: true, vector: false };
+
 /// Columns of the matrices.
 const COLUMNS: [usize; 9] = [64, 128, 256, 512, 896, 1024, 2048, 2560, 4096];
 
@@ -59,7 +62,8 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
         let all = matches!(dtype, DType::F32 | DType::F16 | DType::Q4_0 | DType::Q8_0 | DType::Q4_K);
         for (i, &cols) in columns.iter().enumerate() {
             if all || i % 3 == 0 {
-                outcomes.push(product(backend, dtype, cols));
+                let roles: &[Role] = if dtype.is_quantized() { &[MULTIPLY] } else { &[MULTIPLY, ENCODE] };
+                outcomes.extend(roles.iter().map(|role| product(backend, dtype, cols, *role)));
             }
         }
         outcomes.push(lookup(backend, dtype));
@@ -80,10 +84,9 @@ fn inputs(cols: usize) -> Vec<f32> {
     x
 }
 
-fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
+fn product(backend: &dyn Backend, dtype: DType, cols: usize, role: Role) -> Outcome {
     let x = inputs(cols);
     let mut sketch = Sketch::new(&x, cols);
-    let role = Role { multiply: true, ..Role::default() };
     sketch.tensors.add("w", ROWS, cols, dtype, blocks(dtype, cols as u64, ROWS, cols));
     let weight = sketch.weight("w", ROWS, cols, role);
     let bias = numbers(7, ROWS - 5);
@@ -125,7 +128,7 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             let allowed = |i: usize| {
                 let ((row, decoded), column) = (fed[i / rows], first + i % rows);
                 let stretches = [x.stretches(row), weights.stretches(column)];
-                let prompts = match decoded {
+                let prompts = match decoded && role.multiply {
                     true => 0.0,
                     false if dtype.is_quantized() => words(stretches),
                     false => pairs(stretches),
@@ -139,7 +142,8 @@ fn product(backend: &dyn Backend, dtype: DType, cols: usize) -> Outcome {
             };
         }
     }
-    Outcome { case: format!("Linear, {dtype}, {cols} columns"), worst: result }
+    let what = if role.encode { ", of an encoder" } else { "" };
+    Outcome { case: format!("Linear, {dtype}, {cols} columns{what}"), worst: result }
 }
 
 /// Rows of a factor, as far as the error of a product depends on them.

@@ -6,6 +6,7 @@ use crate::Isa;
 use crate::kernels::cache::Tile;
 use crate::kernels::product::Product;
 use crate::pack::Form;
+use crate::simd::LANES;
 use crate::step::TileForm;
 
 const CALLED: &str = "there are no tiles on this kind of processor";
@@ -17,6 +18,10 @@ pub(crate) fn row_bytes(_: TileForm, _: usize) -> usize {
 }
 
 pub(crate) fn gate_panels(_: TileForm) -> usize {
+    unreachable!("{CALLED}")
+}
+
+pub(crate) unsafe fn pack_pairs(_: &[[f32; LANES]], _: &mut [i32], _: &mut [f32]) {
     unreachable!("{CALLED}")
 }
 
@@ -77,6 +82,10 @@ pub(crate) struct TileProduct<'a> {
 
 impl TileProduct<'_> {
     pub(crate) fn run(&self) {
+        unreachable!("{CALLED}")
+    }
+
+    pub(crate) fn run_activated(&self, _: Activation, _: *mut u8) {
         unreachable!("{CALLED}")
     }
 

@@ -1,16 +1,63 @@
-//! Products of rows in [`pairs`] with packed floats.
+//! Products of rows in [`pairs`] with packed floats, or with packed pairs.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 use akunu_program::program::Activation;
 
 use crate::kernels::float::Float;
+use crate::pack::Matrix;
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 
-use super::pairs::{self, Layout, STRETCH, Stretch, Sums, VECTORS};
+use super::pairs::{
+    self, Layout, PANEL_STRETCH, STRETCH, Stretch, Sums, VECTORS, Weights, store_panel, store_vectors,
+};
 use super::product::{BLOCKS, Group, PANELS, STEPS, tile_of};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
+
+/// `i32`s of a stretch of one panel in the scratch: pairs, then scales.
+const ROOM: usize = PANEL_STRETCH + LANES;
+
+/// Where the pairs of weights come from.
+pub(super) trait PairWeights {
+    /// A stretch of a panel, which may be made at `room`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI; at `room` there are [`ROOM`] numbers that nobody else uses.
+    unsafe fn stretch(matrix: &Matrix, panel: usize, stretch: usize, room: *mut i32) -> Weights;
+}
+
+/// Pairs of packed floats, which are made when they are needed.
+pub(super) struct Made<T>(PhantomData<T>);
+
+impl<T: Float> PairWeights for Made<T> {
+    #[inline]
+    unsafe fn stretch(matrix: &Matrix, panel: usize, stretch: usize, room: *mut i32) -> Weights {
+        let columns = stretch * STRETCH..matrix.cols.min((stretch + 1) * STRETCH);
+        let panel = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
+        let scales = room.wrapping_add(PANEL_STRETCH).cast::<f32>();
+        // SAFETY: the caller's promise.
+        unsafe { store_panel::<T>(&panel[columns], room, scales) };
+        Weights { pairs: room, scales }
+    }
+}
+
+/// Packed pairs.
+pub(super) struct Packed;
+
+impl PairWeights for Packed {
+    #[inline]
+    unsafe fn stretch(matrix: &Matrix, panel: usize, stretch: usize, _: *mut i32) -> Weights {
+        let layout = Layout::of(matrix.cols);
+        let pairs: &[i32] = matrix.plane(panel, 0, matrix.cols.next_multiple_of(LANES) / 2 * LANES);
+        let scales: &[f32] = matrix.plane(panel, matrix.planes.scales, layout.stretches() * LANES);
+        Weights {
+            pairs: pairs[stretch * PANEL_STRETCH..].as_ptr(),
+            scales: scales[stretch * LANES..].as_ptr(),
+        }
+    }
+}
 
 impl Group<'_> {
     /// Computes the sums of pairs: of whole panels where they are to be in the end.
@@ -18,7 +65,7 @@ impl Group<'_> {
     /// # Safety
     /// The processor has AVX-512 F, BW, VL, DQ and VNNI.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub(super) unsafe fn run_pairs<T: Float>(&self) {
+    pub(super) unsafe fn run_pairs<W: PairWeights>(&self) {
         let layout = Layout::of(self.whole.product.matrix.cols);
         for stretch in 0..layout.stretches() {
             let mut first = 0;
@@ -26,9 +73,9 @@ impl Group<'_> {
                 // SAFETY: the caller's promise.
                 first += unsafe {
                     match self.panels.len() - first {
-                        pairs::PANELS.. => self.some_pairs::<T, { pairs::PANELS }>(layout, stretch, first),
-                        2.. => self.some_pairs::<T, 2>(layout, stretch, first),
-                        _ => self.some_pairs::<T, 1>(layout, stretch, first),
+                        pairs::PANELS.. => self.some_pairs::<W, { pairs::PANELS }>(layout, stretch, first),
+                        2.. => self.some_pairs::<W, 2>(layout, stretch, first),
+                        _ => self.some_pairs::<W, 1>(layout, stretch, first),
                     }
                 };
             }
@@ -38,49 +85,43 @@ impl Group<'_> {
         }
     }
 
-    /// Where pairs have the sums of a block and a panel of the group.
+    /// Where pairs have the sums of a block and a panel of the group. Those of whole panels begin with the bias.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn sums_of(&self, block: usize, panel: usize) -> Sums {
-        let product = &self.whole.product;
-        if !self.writes_out || !self.is_whole(self.panels.start + panel) {
-            let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
-            let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
-            return Sums { start, stride: LANES, bias: _mm512_setzero_ps() };
+        let (product, number) = (&self.whole.product, self.panels.start + panel);
+        let whole = self.is_whole(number);
+        let column = (number * LANES).saturating_sub(product.slice.start);
+        let bias = product.bias.filter(|_| whole).and_then(|bias| bias[column..].first_chunk());
+        let bias = bias.map_or(_mm512_setzero_ps(), Avx512::load);
+        if self.writes_out && whole {
+            let row = self.blocks[block] as usize * TILE_ROWS;
+            let start = product.out.start.wrapping_add(row * product.out.stride + column);
+            return Sums { start, stride: product.out.stride, bias };
         }
-        let column = (self.panels.start + panel) * LANES - product.slice.start;
-        let row = self.blocks[block] as usize * TILE_ROWS;
-        let bias = product.bias.and_then(|bias| bias[column..].first_chunk());
-        Sums {
-            start: product.out.start.wrapping_add(row * product.out.stride + column),
-            stride: product.out.stride,
-            bias: bias.map_or(_mm512_setzero_ps(), Avx512::load),
-        }
+        let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
+        let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
+        Sums { start, stride: LANES, bias }
     }
 
-    /// Makes pairs of a stretch of `P` panels, which stay in the first-level cache, and adds their products with all rows to the
-    /// sums; returns `P`.
+    /// Adds the products of a stretch of `P` panels, which stays in the first-level cache, with all rows to the sums; returns `P`.
     ///
     /// # Safety
     /// As [`Group::run_pairs`].
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn some_pairs<T: Float, const P: usize>(
+    unsafe fn some_pairs<W: PairWeights, const P: usize>(
         &self,
         layout: Layout,
         stretch: usize,
         first: usize,
     ) -> usize {
-        let room = pairs::PANELS_STRETCH * size_of::<i32>();
-        let weights = self.whole.scratch.weights.start_of::<u8>(0, room).cast::<i32>();
-        let matrix = self.whole.product.matrix;
-        let columns = stretch * STRETCH..matrix.cols.min((stretch + 1) * STRETCH);
-        let mut scales = [[0.0; LANES]; P];
-        for (p, scales) in scales.iter_mut().enumerate() {
-            let panel = self.panels.start + first + p;
-            let panel = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
-            // SAFETY: the caller's promise; the scratch is this worker's own and has room for a stretch.
-            unsafe { pairs::store_panel::<T>(&panel[columns.clone()], weights, [p, P], scales) };
+        let room = self.whole.scratch.weights.start_of::<i32>(0, pairs::PANELS * ROOM);
+        let mut panels = [Weights { pairs: std::ptr::null(), scales: std::ptr::null() }; P];
+        for (p, panel) in panels.iter_mut().enumerate() {
+            let number = self.panels.start + first + p;
+            // SAFETY: the caller's promise; the scratch is this worker's own and has room for a stretch of so many panels.
+            *panel = unsafe { W::stretch(self.whole.product.matrix, number, stretch, room.add(p * ROOM)) };
         }
         for (i, &block) in self.blocks.iter().enumerate() {
             let tiles = &self.whole.tiles[block as usize * layout.block_bytes()..][..layout.block_bytes()];
@@ -90,21 +131,25 @@ impl Group<'_> {
                 rows: (self.whole.product.count - block as usize * TILE_ROWS).min(TILE_ROWS),
                 layout,
                 stretch,
-                weights,
-                scales: scales.as_flattened().as_ptr(),
+                panels,
             };
             // SAFETY: as above, and the sums are this worker's own.
-            unsafe { stretch.multiply::<P>(&sums) };
+            unsafe { stretch.multiply(&sums) };
         }
         P
     }
 
-    /// Writes `activation(these sums) · up` out as stretches of pairs.
+    /// Writes `activation(these sums) · up` out as stretches of pairs, or without `up`.
     ///
     /// # Safety
     /// As [`Group::put_gated`]; the panels begin with a stretch.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub(super) unsafe fn put_gated_pairs(&self, up: &Group<'_>, activation: Activation, out: *mut u8) {
+    pub(super) unsafe fn put_gated_pairs(
+        &self,
+        up: Option<&Group<'_>>,
+        activation: Activation,
+        out: *mut u8,
+    ) {
         let slice = &self.whole.product.slice;
         let layout = Layout::of(slice.len());
         let stretch = (self.panels.start * LANES - slice.start) / STRETCH;
@@ -114,15 +159,13 @@ impl Group<'_> {
             let block = unsafe { out.add(block as usize * layout.block_bytes()) };
             for row in 0..TILE_ROWS {
                 let vectors = self.gated(up, activation, i, row, &mut vectors);
-                for (further, vectors) in vectors.chunks(VECTORS).enumerate() {
-                    // SAFETY: the caller's promise.
-                    unsafe { pairs::store_stretch(vectors, layout, stretch + further, block, row) };
-                }
+                // SAFETY: the caller's promise.
+                unsafe { store_vectors(vectors, layout, stretch, block, row) };
             }
         }
     }
 }
 
-const _: () = assert!(pairs::PANELS_STRETCH * size_of::<i32>() <= PANELS * STEPS * SPLIT_BYTES);
+const _: () = assert!(pairs::PANELS * ROOM * size_of::<i32>() <= PANELS * STEPS * SPLIT_BYTES);
 // A group of panels makes whole stretches of the next product's columns.
 const _: () = assert!(PANELS.is_multiple_of(VECTORS));

@@ -7,7 +7,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::kernels::float::Float;
+use crate::kernels::float::{F32, Float};
+use crate::pack::PAIRS_STRETCH;
 use crate::simd::LANES;
 use crate::simd::avx512::Avx512;
 
@@ -15,7 +16,7 @@ use super::TILE_ROWS;
 use super::stretch::{self, SMALLEST};
 
 /// Columns under one scale.
-pub(super) const STRETCH: usize = 64;
+pub(super) const STRETCH: usize = PAIRS_STRETCH;
 
 /// Vectors of a stretch.
 pub(super) const VECTORS: usize = STRETCH / LANES;
@@ -32,8 +33,11 @@ pub(super) const PANELS: usize = 4;
 /// `i32`s of the pairs of a stretch of a block: `[row][pair]`.
 const BLOCK_STRETCH: usize = TILE_ROWS * PAIRS;
 
-/// `i32`s of the pairs of a stretch of some panels: `[pair][panel][16 outputs]`.
-pub(super) const PANELS_STRETCH: usize = PAIRS * PANELS * LANES;
+/// `i32`s of the pairs of a stretch of a panel: `[pair][16 outputs]`.
+pub(super) const PANEL_STRETCH: usize = PAIRS * LANES;
+
+/// Stretches of a row that become pairs together: what each waits for, its largest number and a division, is long in coming.
+const TOGETHER: usize = 2;
 
 /// The largest integer of an activation.
 const LARGEST: f32 = (1 << 14) as f32;
@@ -101,49 +105,91 @@ impl Pairs<'_> {
     #[target_feature(enable = "avx512f")]
     pub(crate) unsafe fn run(self) {
         let layout = Layout::of(self.x.len());
-        for (i, x) in self.x.chunks(STRETCH).enumerate() {
-            let vectors = stretch::load::<VECTORS>(x);
+        for (i, x) in self.x.chunks(TOGETHER * STRETCH).enumerate() {
+            let vectors = stretch::load::<{ TOGETHER * VECTORS }>(x);
+            let vectors = &vectors[..x.len().div_ceil(LANES)];
             // SAFETY: the caller's promise.
-            unsafe {
-                store_stretch(&vectors[..layout.vectors(i)], layout, i, self.block, self.line);
-            }
+            unsafe { store_vectors(vectors, layout, i * TOGETHER, self.block, self.line) };
         }
     }
 }
 
-/// Writes one row's stretch of columns, the `number`th of its row.
+/// Writes columns of one row, from the `first`th stretch on.
 ///
 /// # Safety
 /// As [`Pairs::run`].
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store_stretch(x: &[__m512], layout: Layout, number: usize, block: *mut u8, line: usize) {
-    let largest = stretch::largest(x);
-    let inverse = _mm512_set1_ps(if largest > SMALLEST { LARGEST / largest } else { 0.0 });
+pub(super) unsafe fn store_vectors(x: &[__m512], layout: Layout, first: usize, block: *mut u8, line: usize) {
+    let (together, rest) = x.as_chunks::<{ TOGETHER * VECTORS }>();
+    let after = first + together.len() * TOGETHER;
     // SAFETY: the caller's promise.
     unsafe {
-        block.add(layout.scale(number, line)).cast::<f32>().write(largest / LARGEST);
-        let to = block.add(layout.pairs(number, line)).cast::<__m256i>();
-        for (i, &x) in x.iter().enumerate() {
-            let words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
-            _mm256_storeu_si256(to.add(i), words);
+        for (i, x) in together.iter().enumerate() {
+            store_stretches(x.as_chunks().0, layout, first + i * TOGETHER, block, line);
+        }
+        for (i, x) in rest.chunks(VECTORS).enumerate() {
+            let mut whole = [_mm512_setzero_ps(); VECTORS];
+            whole[..x.len()].copy_from_slice(x);
+            store_stretches(&[whole], layout, after + i, block, line);
         }
     }
 }
 
-/// Writes the pairs of a stretch of one panel, which is the `panel`th of those that lie together at `to`, and the scale of each
-/// of its outputs to `scales`. `columns` are its numbers; what they lack of whole vectors is zero.
+/// Writes stretches of columns of one row, from the `first`th on.
 ///
 /// # Safety
-/// The processor has AVX-512 F and BW; there are `panels` times as many vectors as pairs at `to`.
+/// As [`Pairs::run`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store_stretches(
+    x: &[[__m512; VECTORS]],
+    layout: Layout,
+    first: usize,
+    block: *mut u8,
+    line: usize,
+) {
+    let mut inverses = [0.0; TOGETHER];
+    for (i, (inverse, x)) in inverses.iter_mut().zip(x).enumerate() {
+        let largest = stretch::largest(x);
+        *inverse = if largest > SMALLEST { LARGEST / largest } else { 0.0 };
+        // SAFETY: the caller's promise.
+        unsafe { block.add(layout.scale(first + i, line)).cast::<f32>().write(largest / LARGEST) };
+    }
+    for (i, (inverse, x)) in inverses.into_iter().zip(x).enumerate() {
+        // SAFETY: the caller's promise; there is room for whole stretches.
+        unsafe {
+            let to = block.add(layout.pairs(first + i, line)).cast::<__m256i>();
+            for (i, &x) in x.iter().enumerate() {
+                let words = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
+                _mm256_storeu_si256(to.add(i), _mm512_cvtepi32_epi16(words));
+            }
+        }
+    }
+}
+
+/// Makes pairs of a panel of floats, `[column][16 outputs]`, with their scales: `[pair][16 outputs]` and `[stretch][16 outputs]`.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, VL, DQ and VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(crate) unsafe fn pack_pairs(columns: &[[f32; LANES]], pairs: &mut [i32], scales: &mut [f32]) {
+    let stretches = columns.chunks(STRETCH).zip(pairs.chunks_mut(PANEL_STRETCH));
+    for ((columns, pairs), scales) in stretches.zip(scales.chunks_mut(LANES)) {
+        assert!(pairs.len() == columns.len().next_multiple_of(LANES) / 2 * LANES && scales.len() == LANES);
+        // SAFETY: the caller's promise, and there is room.
+        unsafe { store_panel::<F32>(columns, pairs.as_mut_ptr(), scales.as_mut_ptr()) };
+    }
+}
+
+/// Writes the pairs of a stretch of one panel to `to`, and the scale of each of its outputs to `scales`. `columns` are its
+/// numbers; what they lack of whole vectors is zero.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, VL, DQ and VNNI; there are as many vectors as pairs at `to`, and one at `scales`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn store_panel<T: Float>(
-    columns: &[[T::Bits; LANES]],
-    to: *mut i32,
-    [panel, panels]: [usize; 2],
-    scales: &mut [f32; LANES],
-) {
+pub(super) unsafe fn store_panel<T: Float>(columns: &[[T::Bits; LANES]], to: *mut i32, scales: *mut f32) {
     let (mut sum, mut most) = (_mm512_setzero_ps(), _mm512_setzero_ps());
     for column in columns {
         let size = _mm512_abs_ps(T::load::<Avx512>(column));
@@ -155,8 +201,8 @@ pub(super) unsafe fn store_panel<T: Float>(
     let scale = _mm512_max_ps(by_most, _mm512_mul_ps(sum, _mm512_set1_ps(1.0 / LARGEST_SUM)));
     let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(scale, _mm512_set1_ps(SMALLEST));
     let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0), scale);
-    // SAFETY: an array of the size that is written.
-    unsafe { _mm512_storeu_ps(scales.as_mut_ptr(), scale) };
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_storeu_ps(scales, scale) };
     let word = |k: usize| match columns.get(k) {
         Some(column) => _mm512_cvtps_epi32(_mm512_mul_ps(T::load::<Avx512>(column), inverse)),
         None => _mm512_setzero_si512(),
@@ -165,7 +211,7 @@ pub(super) unsafe fn store_panel<T: Float>(
         let (even, odd) = (word(2 * pair), word(2 * pair + 1));
         let words = _mm512_mask_blend_epi16(0xaaaa_aaaa, even, _mm512_slli_epi32::<16>(odd));
         // SAFETY: the caller's promise.
-        unsafe { _mm512_storeu_si512(to.add((pair * panels + panel) * LANES).cast(), words) };
+        unsafe { _mm512_storeu_si512(to.add(pair * LANES).cast(), words) };
     }
 }
 
@@ -198,41 +244,46 @@ pub(super) struct Sums {
     pub(super) bias: __m512,
 }
 
+/// A stretch of a panel.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    /// `[pair][output]`.
+    pub(super) pairs: *const i32,
+    /// `[output]`.
+    pub(super) scales: *const f32,
+}
+
 /// A stretch of the rows of a block by some panels.
-pub(super) struct Stretch {
+pub(super) struct Stretch<const P: usize> {
     /// The block.
     pub(super) block: *const u8,
     /// How many of its rows are wanted.
     pub(super) rows: usize,
     pub(super) layout: Layout,
     pub(super) stretch: usize,
-    /// Pairs of the panels, as [`store_panel`] has them.
-    pub(super) weights: *const i32,
-    /// `[panel][output]`.
-    pub(super) scales: *const f32,
+    pub(super) panels: [Weights; P],
 }
 
-impl Stretch {
+impl<const P: usize> Stretch<P> {
     /// Adds the products to the sums of each panel. Those of the first stretch begin with the bias.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW, VL, DQ and VNNI; pairs, scales and sums are there and are the caller's.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub(super) unsafe fn multiply<const P: usize>(&self, sums: &[Sums; P]) {
+    pub(super) unsafe fn multiply(&self, sums: &[Sums; P]) {
         // Two pairs a turn: a vector has eight.
         let turns = self.layout.vectors(self.stretch) * (LANES / 4);
         for line in (0..self.rows).step_by(ROWS) {
             // SAFETY: the caller's promise.
             unsafe {
-                let mut x = self.block.add(self.layout.pairs(self.stretch, line)).cast::<i32>();
-                let mut weights = self.weights;
+                let x = self.block.add(self.layout.pairs(self.stretch, line)).cast::<i32>();
                 let mut dots = [[_mm512_setzero_si512(); P]; ROWS];
-                for _ in 0..turns {
-                    for pair in 0..2 {
+                for turn in 0..turns {
+                    for pair in 2 * turn..2 * turn + 2 {
                         let mut w = [_mm512_setzero_si512(); P];
                         for (p, w) in w.iter_mut().enumerate() {
-                            *w = _mm512_loadu_si512(weights.add((pair * P + p) * LANES).cast());
+                            *w = _mm512_loadu_si512(self.panels[p].pairs.add(pair * LANES).cast());
                         }
                         for (r, dots) in dots.iter_mut().enumerate() {
                             let x = _mm512_set1_epi32(x.add(r * PAIRS + pair).read());
@@ -241,11 +292,10 @@ impl Stretch {
                             }
                         }
                     }
-                    (x, weights) = (x.add(2), weights.add(2 * P * LANES));
                 }
                 let scales = self.block.add(self.layout.scale(self.stretch, line)).cast::<f32>();
                 for (p, sums) in sums.iter().enumerate() {
-                    let outputs = _mm512_loadu_ps(self.scales.add(p * LANES));
+                    let outputs = _mm512_loadu_ps(self.panels[p].scales);
                     for (r, dots) in dots.iter().enumerate() {
                         if line + r >= self.rows {
                             break;
@@ -266,7 +316,6 @@ impl Stretch {
 mod tests {
     use super::*;
     use crate::Isa;
-    use crate::kernels::float::F32;
 
     /// The sums of one panel by one block, with the columns of both as `number(row or output, column)` has them.
     fn product(
@@ -289,14 +338,13 @@ mod tests {
                 let columns: Vec<[f32; LANES]> =
                     columns.map(|k| std::array::from_fn(|output| w(output, k))).collect();
                 let mut scales = [0.0; LANES];
-                store_panel::<F32>(&columns, weights.as_mut_ptr(), [0, 1], &mut scales);
+                store_panel::<F32>(&columns, weights.as_mut_ptr(), scales.as_mut_ptr());
                 let stretch = Stretch {
                     block: block.as_ptr().cast(),
                     rows: TILE_ROWS,
                     layout,
                     stretch,
-                    weights: weights.as_ptr(),
-                    scales: scales.as_ptr(),
+                    panels: [Weights { pairs: weights.as_ptr(), scales: scales.as_ptr() }],
                 };
                 let start = sums.as_flattened_mut().as_mut_ptr();
                 stretch.multiply(&[Sums { start, stride: LANES, bias: _mm512_setzero_ps() }]);

@@ -24,6 +24,7 @@ use crate::step::TileForm;
 
 use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
 use super::bytes::{Target, Whole, multiply};
+use super::pair_product::{Made, Packed};
 use super::split::store_split;
 use super::stretch::SMALLEST;
 use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
@@ -105,9 +106,10 @@ pub(crate) fn tile_product_fn(isa: Isa, form: Form) -> TileProductFn {
         (Form::F32, Isa::Amx) => kernel!(run, Floats<'_, F32>),
         (Form::F16, Isa::Amx) => kernel!(run, Floats<'_, F16>),
         (Form::Bf16, Isa::Amx) => kernel!(run, Exact<'_>),
-        (Form::F32, _) => kernel!(run_pairs, F32),
-        (Form::F16, _) => kernel!(run_pairs, F16),
-        (Form::Bf16, _) => kernel!(run_pairs, Bf16),
+        (Form::F32, _) => kernel!(run_pairs, Made<F32>),
+        (Form::F16, _) => kernel!(run_pairs, Made<F16>),
+        (Form::Bf16, _) => kernel!(run_pairs, Made<Bf16>),
+        (Form::Pairs, _) => kernel!(run_pairs, Packed),
     }
 }
 
@@ -143,9 +145,22 @@ impl TileProduct<'_> {
                     match form {
                         TileForm::Split => gate.put_gated(&up, activation, out),
                         TileForm::Words => gate.put_gated_words(&up, activation, out),
-                        TileForm::Pairs => gate.put_gated_pairs(&up, activation, out),
+                        TileForm::Pairs => gate.put_gated_pairs(Some(&up), activation, out),
                     }
                 }
+            }
+        }
+    }
+
+    /// Writes `activation(this)` out as pairs, which this is a product of. The slice begins with a whole panel and the panels with
+    /// a stretch of pairs. `out` is where the first block's pairs begin.
+    pub(crate) fn run_activated(&self, activation: Activation, out: *mut u8) {
+        for blocks in self.blocks.chunks(BLOCKS) {
+            for first in self.product.panels.clone().step_by(PANELS) {
+                let group = self.group(blocks, first, 0);
+                (self.kernel)(&group);
+                // SAFETY: as in `run_gated`.
+                unsafe { group.put_gated_pairs(None, activation, out) };
             }
         }
     }
@@ -432,19 +447,19 @@ impl Group<'_> {
             // SAFETY: the caller's promise.
             let block = unsafe { out.add(block as usize * layout.block_bytes()) };
             for row in 0..TILE_ROWS {
-                let vectors = self.gated(up, activation, i, row, &mut vectors);
+                let vectors = self.gated(Some(up), activation, i, row, &mut vectors);
                 // SAFETY: the caller's promise.
                 unsafe { store_stretch(vectors, layout, stretch, block, row) };
             }
         }
     }
 
-    /// `activation(these sums) · up` of one row of a block.
+    /// `activation(these sums) · up` of one row of a block, or without `up`.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(super) fn gated<'v>(
         &self,
-        up: &Group<'_>,
+        up: Option<&Group<'_>>,
         activation: Activation,
         block: usize,
         row: usize,
@@ -453,8 +468,8 @@ impl Group<'_> {
         let vectors = &mut vectors[..self.panels.len()];
         for (j, vector) in vectors.iter_mut().enumerate() {
             let tile = tile_of(block, j);
-            let (g, u) = (&self.tiles()[tile][row], &up.tiles()[tile][row]);
-            *vector = gate::<Avx512>(activation, Avx512::load(g), Avx512::load(u));
+            let up = up.map_or(Avx512::splat(1.0), |up| Avx512::load(&up.tiles()[tile][row]));
+            *vector = gate::<Avx512>(activation, Avx512::load(&self.tiles()[tile][row]), up);
         }
         vectors
     }

@@ -85,23 +85,19 @@ impl Group<'_> {
         }
     }
 
-    /// Where pairs have the sums of a block and a panel of the group. Those of whole panels begin with the bias.
+    /// The bias that the sums of a whole panel begin with, and where its outputs of the first row are to be, unless its sums are
+    /// made in the scratch.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn sums_of(&self, block: usize, panel: usize) -> Sums {
-        let (product, number) = (&self.whole.product, self.panels.start + panel);
-        let whole = self.is_whole(number);
-        let column = (number * LANES).saturating_sub(product.slice.start);
-        let bias = product.bias.filter(|_| whole).and_then(|bias| bias[column..].first_chunk());
-        let bias = bias.map_or(_mm512_setzero_ps(), Avx512::load);
-        if self.writes_out && whole {
-            let row = self.blocks[block] as usize * TILE_ROWS;
-            let start = product.out.start.wrapping_add(row * product.out.stride + column);
-            return Sums { start, stride: product.out.stride, bias };
+    fn outputs_of(&self, panel: usize) -> (__m512, Option<*mut f32>) {
+        let product = &self.whole.product;
+        if !self.is_whole(panel) {
+            return (_mm512_setzero_ps(), None);
         }
-        let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
-        let start = sums.wrapping_add(tile_of(block, panel) * TILE_ROWS * LANES);
-        Sums { start, stride: LANES, bias }
+        let column = panel * LANES - product.slice.start;
+        let bias = product.bias.and_then(|bias| bias[column..].first_chunk());
+        let start = self.writes_out.then(|| product.out.start.wrapping_add(column));
+        (bias.map_or(_mm512_setzero_ps(), Avx512::load), start)
     }
 
     /// Adds the products of a stretch of `P` panels, which stays in the first-level cache, with all rows to the sums; returns `P`.
@@ -123,12 +119,22 @@ impl Group<'_> {
             // SAFETY: the caller's promise; the scratch is this worker's own and has room for a stretch of so many panels.
             *panel = unsafe { W::stretch(self.whole.product.matrix, number, stretch, room.add(p * ROOM)) };
         }
+        let outputs: [_; P] = std::array::from_fn(|p| self.outputs_of(self.panels.start + first + p));
+        let scratch = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
+        let stride = self.whole.product.out.stride;
         for (i, &block) in self.blocks.iter().enumerate() {
             let tiles = &self.whole.tiles[block as usize * layout.block_bytes()..][..layout.block_bytes()];
-            let sums = std::array::from_fn(|p| self.sums_of(i, first + p));
+            let row = block as usize * TILE_ROWS;
+            let sums = std::array::from_fn(|p| match outputs[p] {
+                (bias, Some(start)) => Sums { start: start.wrapping_add(row * stride), stride, bias },
+                (bias, None) => {
+                    let start = scratch.wrapping_add(tile_of(i, first + p) * TILE_ROWS * LANES);
+                    Sums { start, stride: LANES, bias }
+                }
+            });
             let stretch = Stretch {
                 block: tiles.as_ptr(),
-                rows: (self.whole.product.count - block as usize * TILE_ROWS).min(TILE_ROWS),
+                rows: (self.whole.product.count - row).min(TILE_ROWS),
                 layout,
                 stretch,
                 panels,

@@ -272,43 +272,63 @@ impl<const P: usize> Stretch<P> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(super) unsafe fn multiply(&self, sums: &[Sums; P]) {
-        // Two pairs a turn: a vector has eight.
-        let turns = self.layout.vectors(self.stretch) * (LANES / 4);
-        for line in (0..self.rows).step_by(ROWS) {
+        let mut line = 0;
+        while line < self.rows {
             // SAFETY: the caller's promise.
-            unsafe {
-                let x = self.block.add(self.layout.pairs(self.stretch, line)).cast::<i32>();
-                let mut dots = [[_mm512_setzero_si512(); P]; ROWS];
-                for turn in 0..turns {
-                    for pair in 2 * turn..2 * turn + 2 {
-                        let mut w = [_mm512_setzero_si512(); P];
-                        for (p, w) in w.iter_mut().enumerate() {
-                            *w = _mm512_loadu_si512(self.panels[p].pairs.add(pair * LANES).cast());
-                        }
-                        for (r, dots) in dots.iter_mut().enumerate() {
-                            let x = _mm512_set1_epi32(x.add(r * PAIRS + pair).read());
-                            for p in 0..P {
-                                dots[p] = add_products(dots[p], w[p], x);
-                            }
-                        }
-                    }
+            line += unsafe {
+                match (self.rows - line, self.stretch) {
+                    (ROWS.., 0) => self.lines::<ROWS, true>(line, sums),
+                    (ROWS.., _) => self.lines::<ROWS, false>(line, sums),
+                    (_, 0) => self.lines::<1, true>(line, sums),
+                    _ => self.lines::<1, false>(line, sums),
                 }
-                let scales = self.block.add(self.layout.scale(self.stretch, line)).cast::<f32>();
-                for (p, sums) in sums.iter().enumerate() {
-                    let outputs = _mm512_loadu_ps(self.panels[p].scales);
-                    for (r, dots) in dots.iter().enumerate() {
-                        if line + r >= self.rows {
-                            break;
+            };
+        }
+    }
+
+    /// `R` rows; returns `R`. The first stretch is told apart here, and not for each sum.
+    ///
+    /// # Safety
+    /// As [`Stretch::multiply`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn lines<const R: usize, const FIRST: bool>(&self, line: usize, sums: &[Sums; P]) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = self.block.add(self.layout.pairs(self.stretch, line)).cast::<i32>();
+            let mut dots = [[_mm512_setzero_si512(); P]; R];
+            // Two pairs a turn: a vector has eight.
+            for turn in 0..self.layout.vectors(self.stretch) * (LANES / 4) {
+                for pair in 2 * turn..2 * turn + 2 {
+                    let mut w = [_mm512_setzero_si512(); P];
+                    for (p, w) in w.iter_mut().enumerate() {
+                        *w = _mm512_loadu_si512(self.panels[p].pairs.add(pair * LANES).cast());
+                    }
+                    for (r, dots) in dots.iter_mut().enumerate() {
+                        let x = _mm512_set1_epi32(x.add(r * PAIRS + pair).read());
+                        for p in 0..P {
+                            dots[p] = add_products(dots[p], w[p], x);
                         }
-                        let to = sums.start.add((line + r) * sums.stride);
-                        let sum = if self.stretch == 0 { sums.bias } else { _mm512_loadu_ps(to) };
-                        let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[p]), outputs);
-                        let row = _mm512_set1_ps(scales.add(r).read());
-                        _mm512_storeu_ps(to, _mm512_fmadd_ps(dot, row, sum));
                     }
                 }
             }
+            let scales = self.block.add(self.layout.scale(self.stretch, line)).cast::<f32>();
+            let mut rows = [_mm512_setzero_ps(); R];
+            for (r, row) in rows.iter_mut().enumerate() {
+                *row = _mm512_set1_ps(scales.add(r).read());
+            }
+            for (p, sums) in sums.iter().enumerate() {
+                let outputs = _mm512_loadu_ps(self.panels[p].scales);
+                let mut to = sums.start.add(line * sums.stride);
+                for (dots, row) in dots.iter().zip(rows) {
+                    let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[p]), outputs);
+                    let sum = if FIRST { sums.bias } else { _mm512_loadu_ps(to) };
+                    _mm512_storeu_ps(to, _mm512_fmadd_ps(dot, row, sum));
+                    to = to.wrapping_add(sums.stride);
+                }
+            }
         }
+        R
     }
 }
 

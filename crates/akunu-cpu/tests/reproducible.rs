@@ -5,6 +5,7 @@
 mod models;
 
 use akunu_cpu::{Cpu, Isa};
+use akunu_format::DType;
 use akunu_program::conformance::{Runner, Tensors, numbers};
 use akunu_program::program::{
     Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
@@ -128,5 +129,55 @@ fn outputs_that_fill_no_panel_are_the_same_with_any_threads() {
         for threads in [2, 3, 5] {
             assert!(logits(threads) == expected, "{isa}, {threads} threads");
         }
+    }
+}
+
+/// Rows that are looked up, and the sum of their products with a matrix of floats and one of integers, which are parts of one operation.
+fn mixed(role: Role) -> (Program, Tensors) {
+    let [rows, width, outputs] = [40, 96, 72];
+    let mut tensors = Tensors::default();
+    tensors.floats("table", rows, width, &numbers(1, rows * width));
+    tensors.floats("floats", outputs, width, &numbers(2, outputs * width));
+    // Blocks of a scale of 2⁻⁷ and 32 numbers.
+    let block = |i: usize| [0x00, 0x20].into_iter().chain((0..32).map(move |k| (i * 37 + k * 11) as u8));
+    let blocks = (0..outputs * width / 32).flat_map(block).collect();
+    tensors.add("integers", outputs, width, DType::Q8_0, blocks);
+    let weight = |name: &str, rows, role| WeightUse { name: name.to_owned(), rows, cols: width, role };
+    let weights = vec![
+        weight("table", rows, Role { lookup: true, ..Role::default() }),
+        weight("floats", outputs, role),
+        weight("integers", outputs, role),
+    ];
+    let slice = |weight, rows| Slice { weight: WeightId(weight), first: 0, rows };
+    let value = |domain, width| Value { domain, width, element: Element::Number };
+    let mut values = vec![value(Domain::Tokens, outputs); 5];
+    values[0].width = width;
+    values[4].domain = Domain::Outputs;
+    let [x, floats, integers, sum, logits] = [0, 1, 2, 3, 4].map(ValueId);
+    let part = |weight, out| Part { weight: slice(weight, outputs), bias: None, out };
+    let body = vec![
+        Op::Embed { table: slice(0, rows), by: Index::Token, scale: 1.0, out: x },
+        Op::Linear { x, parts: vec![part(1, floats), part(2, integers)] },
+        Op::Add { x: floats, y: integers, out: sum },
+        Op::Gather { x: sum, out: logits },
+    ];
+    let program = Program { values, body, logits, groups: Vec::new(), ropes: Vec::new(), weights };
+    (program, tensors)
+}
+
+#[test]
+fn weights_that_only_prompts_read_give_them_the_same() {
+    let text: Vec<u32> = (0..40).collect();
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let logits = |role: Role| {
+            let (program, tensors) = mixed(role);
+            let cpu = Cpu::with_isa(2, isa).unwrap();
+            let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+            runner.phase = Some(Phase::Prompt);
+            runner.feed(&[(0, 0, &text)], Work::Forward).unwrap();
+            runner.out.logits.iter().map(|z| z.to_bits()).collect::<Vec<_>>()
+        };
+        let expected = logits(Role { multiply: true, ..Role::default() });
+        assert!(logits(Role { encode: true, ..Role::default() }) == expected, "{isa}");
     }
 }

@@ -369,8 +369,13 @@ impl Lowering<'_> {
         let &KvGroup { head_dim, kv_heads, .. } = &self.program.groups[cache.group.0 as usize];
         let (q_width, k_width) = (self.program.value(q).width, self.program.value(k).width);
         let (q, k, v) = (self.read(q)?, self.read(k)?, self.read(v)?);
-        let q_out = self.row_value(rotated);
-        let k_out = self.plan.add(Domain::Tokens, k_width * size_of::<f32>(), true);
+        // What is not rotated stays where it is.
+        let (q_out, k_out) = if rope.is_some() {
+            (self.row_value(rotated), self.plan.add(Domain::Tokens, k_width * size_of::<f32>(), true))
+        } else {
+            self.values.insert(rotated, q);
+            (q, k)
+        };
         let rope = rope.map(|r| r.0 as usize);
         let stored = Stored { k: k_out, v, cache, head_dim, kv_heads };
         self.steps.push(Step::Rotate(Rotation { q, k, rope, q_out, stored }));

@@ -133,9 +133,9 @@ pub(crate) struct Rotation {
     pub(crate) k: BufferId,
     /// Index into the executable's rope tables.
     pub(crate) rope: Option<usize>,
-    /// Rotated.
+    /// Rotated; the queries themselves where nothing is.
     pub(crate) q_out: BufferId,
-    /// The rotated keys, the values, and where they go.
+    /// The rotated keys (or the keys themselves), the values, and where they go.
     pub(crate) stored: Stored,
 }
 

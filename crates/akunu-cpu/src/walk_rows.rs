@@ -172,12 +172,12 @@ impl<'a> RowView<'a> {
     fn rotate(&self, r: &Rotation) {
         let row = self.state.rows[self.row];
         let isa = self.machine.isa;
-        for (from, to) in [(r.q, r.q_out), (r.k, r.stored.k)] {
-            let x = self.write::<f32>(to);
-            x.copy_from_slice(self.read(from));
-            if let Some(rope) = r.rope {
-                let rope = &self.machine.ropes[rope];
-                let (cos, sin) = rope.row(row.position as usize);
+        if let Some(rope) = r.rope {
+            let rope = &self.machine.ropes[rope];
+            let (cos, sin) = rope.row(row.position as usize);
+            for (from, to) in [(r.q, r.q_out), (r.k, r.stored.k)] {
+                let x = self.write::<f32>(to);
+                x.copy_from_slice(self.read(from));
                 isa.run(Rotate { x, head_dim: r.stored.head_dim, layout: rope.layout, cos, sin });
             }
         }

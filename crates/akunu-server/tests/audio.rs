@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+#[path = "server/support.rs"]
 mod support;
 
 use std::io::BufReader;

@@ -164,7 +164,7 @@ fn greedy_text(data: &Path) {
     println!(
         "20 continuations of up to 64 tokens by llama.cpp, from the same weights expanded to F32 (on quantised files it rounds activations to 8 bits, \
          which moves its own choices at margins of 0.16 to 0.36). akunu runs the file as it is and follows llama.cpp's tokens; a place counts where \
-         llama.cpp's two best logits differ by more than {}. (`crates/akunu/tests/greedy.rs`)\n",
+         llama.cpp's two best logits differ by more than {}. (`crates/akunu/tests/real_models/continuations.rs`)\n",
         greedy::MARGIN
     );
     println!("| model | places | that count | same token, cpu | largest margin of a difference |");

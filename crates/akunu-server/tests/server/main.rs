@@ -1,0 +1,14 @@
+//! The server over real sockets, with tiny models. One program: each is compiled and linked with the whole engine.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod behaviour;
+mod embeddings;
+mod models;
+mod openai;
+mod openapi;
+mod other_dialects;
+mod rerank;
+mod structured;
+mod support;
+mod thinking;

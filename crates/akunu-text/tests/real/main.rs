@@ -1,0 +1,11 @@
+//! Vocabularies and templates of real models. One program: each is compiled and linked with all it tests.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod chat_templates;
+mod fuzz;
+mod huggingface;
+mod libraries;
+mod llama_cpp;
+mod llama_unigram;
+mod vocabularies;

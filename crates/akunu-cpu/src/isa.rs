@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::Error;
-use crate::simd::{Kernel, Portable};
+use crate::simd::{Kernel, portable};
 
 /// The environment variable that forces an instruction set.
 pub const ISA_VARIABLE: &str = "AKUNU_ISA";
@@ -95,7 +95,7 @@ impl Isa {
     pub(crate) fn run<K: Kernel>(self, kernel: K) {
         debug_assert!(self.is_available());
         match self {
-            Isa::Portable => kernel.run::<Portable>(),
+            Isa::Portable => portable::launch(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a backend refuses instruction sets the processor lacks, and nothing else calls kernels.
             Isa::Avx2 => unsafe { crate::simd::avx2::launch(kernel) },

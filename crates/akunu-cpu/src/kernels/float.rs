@@ -3,6 +3,7 @@
 //! Even and odd columns are summed apart and added at the end, whatever the number of rows.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::memory::Plain;
 use crate::simd::{Kernel, LANES, Simd};
@@ -66,20 +67,20 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Product { matrix, count, .. } = *self.product;
+        let mut panels = self.product.panels.clone();
         if count == 1 && S::TOGETHER {
-            self.beside::<S>();
-            return;
+            panels = self.beside::<S>(panels);
         }
         let rows_cached = (CACHED / (matrix.cols * size_of::<f32>())).max(1).next_multiple_of(MANY);
         for first in (0..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
-            for panel in self.product.panels.clone() {
+            for panel in panels.clone() {
                 let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
                 let mut row = first;
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
-                        MANY.. => self.block::<S, MANY>(weights, panel, row),
+                        MANY.. if S::MANY_ROWS => self.block::<S, MANY>(weights, panel, row),
                         4.. => self.block::<S, 4>(weights, panel, row),
                         2.. => self.block::<S, 2>(weights, panel, row),
                         _ => self.block::<S, 1>(weights, panel, row),
@@ -91,17 +92,16 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
 }
 
 impl<T: Float> FloatProduct<'_, T> {
-    /// All panels by the only row.
+    /// Panels by the only row; returns the last one where it is alone.
     #[inline(always)]
-    fn beside<S: Simd>(&self) {
-        let mut panels = self.product.panels.clone();
-        while !panels.is_empty() {
+    fn beside<S: Simd>(&self, mut panels: Range<usize>) -> Range<usize> {
+        while panels.len() > 1 {
             panels.start += match panels.len() {
                 BESIDE.. => self.panels::<S, BESIDE>(panels.start),
-                2.. => self.panels::<S, 2>(panels.start),
-                _ => self.panels::<S, 1>(panels.start),
+                _ => self.panels::<S, 2>(panels.start),
             };
         }
+        panels
     }
 
     /// `P` panels by the only row, in the same order of sums as [`FloatProduct::block`]; returns `P`.

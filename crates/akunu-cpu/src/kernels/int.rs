@@ -4,6 +4,7 @@
 //! minimum. Nothing depends on how many rows or panels are worked on together.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::pack::{Form, IQ4_CODES, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::{Kernel, LANES, Simd};
@@ -286,18 +287,18 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         let rows_cached = (CACHED / (tiles * size_of::<Group>())).max(1).next_multiple_of(MANY);
         for first in (0..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
+            let mut panels = self.product.panels.clone();
             if end - first == 1 && S::TOGETHER {
-                self.beside::<S>(first);
-                continue;
+                panels = self.beside::<S>(panels, first);
             }
-            for panel in self.product.panels.clone() {
+            for panel in panels {
                 let codes = matrix.plane::<u8>(panel, 0, tiles * U::BITS * 64).as_chunks().0;
                 let scales = Z::view(matrix, panel, AHEAD);
                 let mut row = first;
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
-                        MANY.. => self.block::<S, MANY>(codes, &scales, panel, row),
+                        MANY.. if S::MANY_ROWS => self.block::<S, MANY>(codes, &scales, panel, row),
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
                         2.. => self.block::<S, 2>(codes, &scales, panel, row),
                         _ => self.block::<S, 1>(codes, &scales, panel, row),
@@ -309,17 +310,16 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
-    /// All panels by one row.
+    /// Panels by one row; returns the last one where it is alone.
     #[inline(always)]
-    fn beside<S: Simd>(&self, row: usize) {
-        let mut panels = self.product.panels.clone();
-        while !panels.is_empty() {
+    fn beside<S: Simd>(&self, mut panels: Range<usize>, row: usize) -> Range<usize> {
+        while panels.len() > 1 {
             panels.start += match panels.len() {
                 BESIDE.. => self.panels::<S, BESIDE>(panels.start, row),
-                2.. => self.panels::<S, 2>(panels.start, row),
-                _ => self.panels::<S, 1>(panels.start, row),
+                _ => self.panels::<S, 2>(panels.start, row),
             };
         }
+        panels
     }
 
     /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.

@@ -50,6 +50,8 @@ fn halves<T>(x: &[T; LANES]) -> [&[T; 8]; 2] {
 // stores go through references to arrays of at least their size and need no alignment.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
+    const MANY_ROWS: bool = false;
+
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type C = [__m256i; 2];

@@ -11,9 +11,7 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
-mod portable;
-
-pub(crate) use portable::Portable;
+pub(crate) mod portable;
 
 /// Lanes of a vector, and rows of a weight panel.
 pub(crate) const LANES: usize = 16;
@@ -34,6 +32,9 @@ pub(crate) trait Simd: Copy {
     /// Whether kernels work on several rows together. Slow instruction sets do not: what their kernels take to compile is
     /// not worth it.
     const TOGETHER: bool = true;
+
+    /// Whether products work on eight rows together, and not on four at most: that takes registers, and much to compile.
+    const MANY_ROWS: bool = true;
 
     /// Whether sixteen vectors of sums, and what they are made of, are in registers.
     const MANY_REGISTERS: bool = false;
@@ -120,51 +121,69 @@ pub(crate) trait Simd: Copy {
     /// `e^x`, within 2 units in the last place; 0 below -87.3.
     #[inline(always)]
     fn exp(x: Self::F) -> Self::F {
-        const LEAST: f32 = -87.3;
-        let clamped = Self::min(Self::max(x, Self::splat(LEAST)), Self::splat(88.3));
-        let n = Self::round(Self::mul(clamped, Self::splat(std::f32::consts::LOG2_E)));
-        let nf = Self::to_float(n);
-        // ln 2 in two parts, the first exact in few bits, so that the remainder loses nothing.
-        let r = Self::fma(nf, Self::splat(-0.693_359_4), clamped);
-        let r = Self::fma(nf, Self::splat(2.121_944_4e-4), r);
-        let mut p = Self::splat(1.0 / 5040.0);
-        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-            p = Self::fma(p, r, Self::splat(c));
-        }
-        let y = Self::mul(p, Self::power_of_two(n));
-        Self::select_less(x, Self::splat(LEAST), Self::splat(0.0), y)
+        exp::<Self>(x)
     }
 
     /// `tanh(x)`, within 1e-7, and as close relative to itself near 0.
     #[inline(always)]
     fn tanh(x: Self::F) -> Self::F {
-        let e = Self::exp(Self::mul(x, Self::splat(2.0)));
-        let one = Self::splat(1.0);
-        let far = Self::sub(one, Self::div(Self::splat(2.0), Self::add(e, one)));
-        // Near 0 the difference above loses digits; the Taylor series to x⁹ does not.
-        let square = Self::mul(x, x);
-        let mut p = Self::splat(62.0 / 2835.0);
-        for c in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
-            p = Self::fma(p, square, Self::splat(c));
-        }
-        Self::select_less(square, Self::splat(0.0625), Self::mul(x, p), far)
+        tanh::<Self>(x)
     }
 
     /// The error function, within 2e-7 (Abramowitz and Stegun 7.1.26).
     #[inline(always)]
     fn erf(x: Self::F) -> Self::F {
-        let negative = Self::sub(Self::splat(0.0), x);
-        let a = Self::max(x, negative);
-        let one = Self::splat(1.0);
-        let t = Self::div(one, Self::fma(a, Self::splat(0.327_591_1), one));
-        let mut p = Self::splat(1.061_405_4);
-        for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
-            p = Self::fma(p, t, Self::splat(c));
-        }
-        let e = Self::exp(Self::mul(a, Self::sub(Self::splat(0.0), a)));
-        let y = Self::sub(one, Self::mul(Self::mul(p, t), e));
-        Self::select_less(x, Self::splat(0.0), Self::sub(Self::splat(0.0), y), y)
+        erf::<Self>(x)
     }
+}
+
+/// [`Simd::exp`].
+#[inline(always)]
+fn exp<S: Simd>(x: S::F) -> S::F {
+    const LEAST: f32 = -87.3;
+    let clamped = S::min(S::max(x, S::splat(LEAST)), S::splat(88.3));
+    let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
+    let nf = S::to_float(n);
+    // ln 2 in two parts, the first exact in few bits, so that the remainder loses nothing.
+    let r = S::fma(nf, S::splat(-0.693_359_4), clamped);
+    let r = S::fma(nf, S::splat(2.121_944_4e-4), r);
+    let mut p = S::splat(1.0 / 5040.0);
+    for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        p = S::fma(p, r, S::splat(c));
+    }
+    let y = S::mul(p, S::power_of_two(n));
+    S::select_less(x, S::splat(LEAST), S::splat(0.0), y)
+}
+
+/// [`Simd::tanh`].
+#[inline(always)]
+fn tanh<S: Simd>(x: S::F) -> S::F {
+    let e = S::exp(S::mul(x, S::splat(2.0)));
+    let one = S::splat(1.0);
+    let far = S::sub(one, S::div(S::splat(2.0), S::add(e, one)));
+    // Near 0 the difference above loses digits; the Taylor series to x⁹ does not.
+    let square = S::mul(x, x);
+    let mut p = S::splat(62.0 / 2835.0);
+    for c in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
+        p = S::fma(p, square, S::splat(c));
+    }
+    S::select_less(square, S::splat(0.0625), S::mul(x, p), far)
+}
+
+/// [`Simd::erf`].
+#[inline(always)]
+fn erf<S: Simd>(x: S::F) -> S::F {
+    let negative = S::sub(S::splat(0.0), x);
+    let a = S::max(x, negative);
+    let one = S::splat(1.0);
+    let t = S::div(one, S::fma(a, S::splat(0.327_591_1), one));
+    let mut p = S::splat(1.061_405_4);
+    for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+        p = S::fma(p, t, S::splat(c));
+    }
+    let e = S::exp(S::mul(a, S::sub(S::splat(0.0), a)));
+    let y = S::sub(one, S::mul(S::mul(p, t), e));
+    S::select_less(x, S::splat(0.0), S::sub(S::splat(0.0), y), y)
 }
 
 #[cfg(test)]

@@ -1,8 +1,16 @@
 //! Plain Rust: the definition the other instruction sets follow.
+//!
+//! Nobody's first choice, and every kernel is compiled for it: what takes much code is a function of its own, which kernels call.
 
 use half::{bf16, f16};
 
-use super::{LANES, LOW_BITS, Simd};
+use super::{Kernel, LANES, LOW_BITS, Simd};
+
+/// Runs a kernel.
+#[inline(never)]
+pub(crate) fn launch<K: Kernel>(kernel: K) {
+    kernel.run::<Portable>();
+}
 
 /// Plain Rust arrays.
 #[derive(Clone, Copy)]
@@ -16,6 +24,78 @@ fn each<T: Copy, R>(x: [T; LANES], f: impl Fn(T) -> R) -> [R; LANES] {
 #[inline(always)]
 fn pairs<T: Copy, R>(x: [T; LANES], y: [T; LANES], f: impl Fn(T, T) -> R) -> [R; LANES] {
     std::array::from_fn(|i| f(x[i], y[i]))
+}
+
+/// Sixteen times a choice of ways and a processor's question: too much to be repeated wherever F16 is read.
+#[inline(never)]
+fn load_f16(from: &[u16; LANES]) -> [f32; LANES] {
+    each(*from, |x| f16::from_bits(x).to_f32())
+}
+
+#[inline(never)]
+fn store_f16(x: [f32; LANES], to: &mut [u16; LANES]) {
+    *to = each(x, |x| f16::from_f32(x).to_bits());
+}
+
+#[inline(never)]
+fn round(x: [f32; LANES]) -> [i32; LANES] {
+    each(x, |x| x.round_ties_even() as i32)
+}
+
+#[inline(never)]
+fn exp(x: [f32; LANES]) -> [f32; LANES] {
+    super::exp::<Portable>(x)
+}
+
+#[inline(never)]
+fn tanh(x: [f32; LANES]) -> [f32; LANES] {
+    super::tanh::<Portable>(x)
+}
+
+#[inline(never)]
+fn erf(x: [f32; LANES]) -> [f32; LANES] {
+    super::erf::<Portable>(x)
+}
+
+#[inline(never)]
+fn and(x: [u8; 64], mask: u8) -> [u8; 64] {
+    x.map(|x| x & mask)
+}
+
+#[inline(never)]
+fn or(x: [u8; 64], y: [u8; 64]) -> [u8; 64] {
+    std::array::from_fn(|i| x[i] | y[i])
+}
+
+#[inline(never)]
+fn shift_right(x: [u8; 64], bits: u32) -> [u8; 64] {
+    x.map(|x| x >> bits)
+}
+
+#[inline(never)]
+fn shift_left(x: [u8; 64], bits: u32) -> [u8; 64] {
+    x.map(|x| x << bits)
+}
+
+#[inline(never)]
+fn lookup(x: [u8; 64], table: &[u8; 16]) -> [u8; 64] {
+    x.map(|x| table[usize::from(x & 15)])
+}
+
+#[inline(never)]
+fn dot(init: i32, codes: &[[u8; 64]], high: &[i32], low: &[i32]) -> [i32; LANES] {
+    let mut sums = [init; LANES];
+    for (codes, (high, low)) in codes.iter().zip(high.iter().zip(low)) {
+        let (high, low) = (high.to_le_bytes(), low.to_le_bytes());
+        let x: [i32; 4] =
+            std::array::from_fn(|i| (i32::from(high[i] as i8) << LOW_BITS) + i32::from(low[i] as i8));
+        for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<4>().0) {
+            for (code, x) in codes.iter().zip(x) {
+                *sum += i32::from(*code) * x;
+            }
+        }
+    }
+    sums
 }
 
 impl Simd for Portable {
@@ -39,11 +119,11 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn load_f16(from: &[u16; LANES]) -> Self::F {
-        each(*from, |x| f16::from_bits(x).to_f32())
+        load_f16(from)
     }
     #[inline(always)]
     fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
-        *to = each(x, |x| f16::from_f32(x).to_bits());
+        store_f16(x, to);
     }
     #[inline(always)]
     fn load_bf16(from: &[u16; LANES]) -> Self::F {
@@ -95,7 +175,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(x: Self::F) -> Self::I {
-        each(x, |x| x.round_ties_even() as i32)
+        round(x)
     }
     #[inline(always)]
     fn to_float(x: Self::I) -> Self::F {
@@ -121,23 +201,23 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
-        x.map(|x| x & mask)
+        and(x, mask)
     }
     #[inline(always)]
     fn or(x: Self::C, y: Self::C) -> Self::C {
-        std::array::from_fn(|i| x[i] | y[i])
+        or(x, y)
     }
     #[inline(always)]
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| x >> BITS)
+        shift_right(x, BITS)
     }
     #[inline(always)]
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C {
-        x.map(|x| x << BITS)
+        shift_left(x, BITS)
     }
     #[inline(always)]
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
-        x.map(|x| table[usize::from(x & 15)])
+        lookup(x, table)
     }
     #[inline(always)]
     fn dot<const N: usize, const WIDE: bool>(
@@ -146,17 +226,18 @@ impl Simd for Portable {
         high: &[i32; N],
         low: &[i32; N],
     ) -> Self::I {
-        let mut sums = [init; LANES];
-        for (codes, (high, low)) in codes.iter().zip(high.iter().zip(low)) {
-            let (high, low) = (high.to_le_bytes(), low.to_le_bytes());
-            let x: [i32; 4] =
-                std::array::from_fn(|i| (i32::from(high[i] as i8) << LOW_BITS) + i32::from(low[i] as i8));
-            for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<4>().0) {
-                for (code, x) in codes.iter().zip(x) {
-                    *sum += i32::from(*code) * x;
-                }
-            }
-        }
-        sums
+        dot(init, codes, high, low)
+    }
+    #[inline(always)]
+    fn exp(x: Self::F) -> Self::F {
+        exp(x)
+    }
+    #[inline(always)]
+    fn tanh(x: Self::F) -> Self::F {
+        tanh(x)
+    }
+    #[inline(always)]
+    fn erf(x: Self::F) -> Self::F {
+        erf(x)
     }
 }

@@ -8,7 +8,7 @@ use akunu_cpu::{Cpu, Isa};
 use akunu_format::DType;
 use akunu_program::conformance::{Runner, Tensors, numbers};
 use akunu_program::program::{
-    Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
+    Activation, Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
 };
 use akunu_program::{Phase, Work};
 use models::{CONTEXT, Model, fixtures};
@@ -179,5 +179,74 @@ fn weights_that_only_prompts_read_give_them_the_same() {
         };
         let expected = logits(Role { multiply: true, ..Role::default() });
         assert!(logits(Role { encode: true, ..Role::default() }) == expected, "{isa}");
+    }
+}
+
+/// Rows that are looked up, and two products with biases, with an activation between them.
+fn plain(role: Role, width: usize, inner: usize) -> (Program, Tensors) {
+    const ROWS: usize = 40;
+    let mut tensors = Tensors::default();
+    let mut weights = Vec::new();
+    for (i, (name, rows, cols, role)) in [
+        ("table", ROWS, width, Role { lookup: true, ..Role::default() }),
+        ("up", inner, width, role),
+        ("up bias", 1, inner, Role { vector: true, ..Role::default() }),
+        ("down", width, inner, role),
+        ("down bias", 1, width, Role { vector: true, ..Role::default() }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        tensors.floats(name, rows, cols, &numbers(i as u64, rows * cols));
+        weights.push(WeightUse { name: name.to_owned(), rows, cols, role });
+    }
+    let slice =
+        |weight: usize| Slice { weight: WeightId(weight as u32), first: 0, rows: weights[weight].rows };
+    let part = |weight, out| Part { weight: slice(weight), bias: Some(slice(weight + 1)), out };
+    let value = |domain, width| Value { domain, width, element: Element::Number };
+    let values = vec![
+        value(Domain::Tokens, width),
+        value(Domain::Tokens, inner),
+        value(Domain::Tokens, inner),
+        value(Domain::Tokens, width),
+        value(Domain::Outputs, width),
+    ];
+    let [x, up, activated, down, logits] = [0, 1, 2, 3, 4].map(ValueId);
+    let body = vec![
+        Op::Embed { table: slice(0), by: Index::Token, scale: 1.0, out: x },
+        Op::Linear { x, parts: vec![part(1, up)] },
+        Op::Activate { x: up, activation: Activation::GeluErf, out: activated },
+        Op::Linear { x: activated, parts: vec![part(3, down)] },
+        Op::Gather { x: down, out: logits },
+    ];
+    let program = Program { values, body, logits, groups: Vec::new(), ropes: Vec::new(), weights };
+    (program, tensors)
+}
+
+#[test]
+fn plain_feed_forward_blocks_are_the_same_with_any_threads_and_as_an_encoders() {
+    let text: Vec<u32> = (0..40).collect();
+    let [multiply, encode] =
+        [false, true].map(|encode| Role { encode, multiply: !encode, ..Role::default() });
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        for (width, inner) in [(80, 96), (5, 128), (200, 160), (64, 320)] {
+            let logits = |role: Role, threads: usize| {
+                let (program, tensors) = plain(role, width, inner);
+                let cpu = Cpu::with_isa(threads, isa).unwrap();
+                let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+                runner.phase = Some(Phase::Prompt);
+                runner.feed(&[(0, 0, &text)], Work::Forward).unwrap();
+                runner.out.logits.iter().map(|z| z.to_bits()).collect::<Vec<_>>()
+            };
+            let expected = logits(multiply, 1);
+            for (role, threads) in
+                [(encode, 1), (multiply, 2), (encode, 2), (multiply, 3), (encode, 3), (encode, 5)]
+            {
+                assert!(
+                    logits(role, threads) == expected,
+                    "{isa}, {width} by {inner}: {role:?}, {threads} threads"
+                );
+            }
+        }
     }
 }

@@ -412,7 +412,8 @@ pub struct Role {
     pub lookup: bool,
     /// It is multiplied with rows, of which there may be few.
     pub multiply: bool,
-    /// It is multiplied with rows of whole sequences, as an encoder's weights are: all of them are prompts.
+    /// It is multiplied with rows of whole sequences, as an encoder's weights are. A backend may take all rows of a program with such
+    /// weights for prompts.
     pub encode: bool,
     /// It is a norm's weight or a bias, wanted as `f32`.
     pub vector: bool,

@@ -95,7 +95,7 @@ impl Matrix {
     /// Writes a panel of floats as pairs. The error is a row with something that is not finite.
     ///
     /// # Safety
-    /// Nobody else touches the panel, and the processor has AVX-512 F and BW.
+    /// Nobody else touches the panel, and the processor has what [`Isa::Avx512`](crate::Isa::Avx512) asks for.
     unsafe fn write_pairs(&self, panel: usize, tensor: &Tensor<'_>) -> Result<(), usize> {
         let mut columns = vec![[0.0; LANES]; self.cols];
         let mut values = vec![0.0; self.cols];

@@ -22,6 +22,13 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
             outcomes.push(mixture(backend, dtype, 40, share));
         }
     }
+    for dtype in [DType::F32, DType::F16] {
+        for encode in [false, true] {
+            for inner in [96, 128, 160] {
+                outcomes.push(plain(backend, dtype, encode, inner));
+            }
+        }
+    }
     // Weights that ask for their inputs in different forms.
     for dtypes in [[DType::F32, DType::Q8_0], [DType::Q8_0, DType::F32]] {
         outcomes.push(dense(backend, dtypes, 96, 5e-4));
@@ -32,9 +39,13 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
 const HIDDEN: usize = 64;
 
 fn weight(sketch: &mut Sketch, name: &str, dtype: DType, rows: usize, cols: usize) -> Slice {
+    matrix(sketch, name, dtype, [rows, cols], Role { multiply: true, ..Role::default() })
+}
+
+fn matrix(sketch: &mut Sketch, name: &str, dtype: DType, [rows, cols]: [usize; 2], role: Role) -> Slice {
     let seed = name.bytes().fold(1, |h, b| h * 31 + u64::from(b));
     sketch.tensors.add(name, rows, cols, dtype, blocks(dtype, seed, rows, cols));
-    sketch.weight(name, rows, cols, Role { multiply: true, ..Role::default() })
+    sketch.weight(name, rows, cols, role)
 }
 
 fn compare(backend: &dyn Backend, sketch: &Sketch, case: String, share: f64) -> Outcome {
@@ -64,6 +75,26 @@ fn dense(backend: &dyn Backend, [gated, down]: [DType; 2], inner: usize, share: 
     let out = down.out;
     sketch.push(Op::Linear { x: product, parts: vec![down] });
     compare(backend, &sketch.finish(out), format!("feed-forward of {inner}, {case}"), share)
+}
+
+/// Two products with biases and an activation between them, as encoders have them.
+fn plain(backend: &dyn Backend, dtype: DType, encode: bool, inner: usize) -> Outcome {
+    let mut sketch = Sketch::new(&numbers(24, 23 * HIDDEN), HIDDEN);
+    let role = Role { encode, multiply: !encode, ..Role::default() };
+    let part = |sketch: &mut Sketch, [name, bias]: [&str; 2], rows: usize, cols: usize| {
+        let weight = matrix(sketch, name, dtype, [rows, cols], role);
+        let bias = sketch.vector(bias, &numbers(25, rows));
+        Part { weight, bias: Some(bias), out: sketch.value(rows) }
+    };
+    let up = part(&mut sketch, ["up", "up bias"], inner, HIDDEN);
+    let (x, activated) = (up.out, sketch.value(inner));
+    sketch.push(Op::Linear { x: sketch.x, parts: vec![up] });
+    sketch.push(Op::Activate { x, activation: Activation::GeluErf, out: activated });
+    let down = part(&mut sketch, ["down", "down bias"], HIDDEN, inner);
+    let out = down.out;
+    sketch.push(Op::Linear { x: activated, parts: vec![down] });
+    let what = if encode { " of an encoder" } else { "" };
+    compare(backend, &sketch.finish(out), format!("plain feed-forward of {inner}{what}, {dtype}"), 5e-4)
 }
 
 fn mixture(backend: &dyn Backend, dtype: DType, inner: usize, share: f64) -> Outcome {

@@ -4,7 +4,7 @@
 usage: tokenizer_ids.py TEST_DATA OUTPUT.json
 
 TEST_DATA is the folder that scripts/fetch-test-data fills. The strings are made by the same generator as in
-crates/akunu-text/tests/fuzz/mod.rs; the two must not drift apart. Random characters come from ranges without holes and
+crates/akunu-text/tests/real/fuzz.rs; the two must not drift apart. Random characters come from ranges without holes and
 without additions since Unicode 8, on which the library's tables (of several ages) disagree among themselves. For every tokenizer the output has
 
   parse    one hash per block of strings, special tokens recognised (the library's default)

@@ -186,10 +186,11 @@ impl CpuExecutable {
         let parts = largest(&stored).max(limits.context as usize) / PART + 2;
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
-        let tiled = steps.iter().any(
-            |s| matches!(s, Step::Linear { parts, .. } if parts.iter().any(|part| part.tiled.is_some())),
-        );
-        let encodes = weights.forms().any(|form| form == Form::Pairs);
+        let products = || {
+            steps.iter().flat_map(|s| if let Step::Linear { parts, .. } = s { parts.as_slice() } else { &[] })
+        };
+        let tiled = products().any(|part| part.tiled.is_some());
+        let encodes = products().any(|p| weights.matrix(p.weight).is_ok_and(|m| m.form == Form::Pairs));
         let attends_in_tiles = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);
         let queries_together = if attends_in_tiles { tiles::QUERIES_TOGETHER } else { QUERIES_TOGETHER };

@@ -114,6 +114,9 @@ impl Lowering<'_> {
             }
             Op::Weights { ref heads, positions, out } => self.weights(heads, positions, out)?,
             Op::Embed { table, by, scale, out } => {
+                if self.weights.matrix(table)?.form == Form::Pairs {
+                    return Err(unsupported("rows looked up in an encoder's weights"));
+                }
                 let out = self.row_value(out);
                 self.steps.push(Step::Embed { table, by, scale, out });
             }
@@ -422,6 +425,9 @@ impl Lowering<'_> {
         let (inner, hidden) = (first.gate.rows, first.down.rows);
         let form = |slice: Slice| weights.matrix(slice).map(|m| m.form);
         let [gate_form, up_form, down_form] = [form(first.gate)?, form(first.up)?, form(first.down)?];
+        if [gate_form, up_form, down_form].contains(&Form::Pairs) {
+            return Err(unsupported("an encoder's weights for experts"));
+        }
         for e in experts {
             let same = form(e.gate)? == gate_form && form(e.up)? == up_form && form(e.down)? == down_form;
             if !same {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use akunu_program::program::{Role, Slice, WeightUse};
+use akunu_program::program::{Slice, WeightUse};
 use akunu_program::{Error, Result, TensorSource, Weights};
 
 use crate::Isa;
 use crate::memory::Shared;
-use crate::pack::{Form, Matrix, packed_bytes};
+use crate::pack::{Matrix, packed_bytes};
 use crate::pool::Pool;
 
 /// One weight, as it is used.
@@ -34,14 +34,10 @@ impl CpuWeights {
         pool: &Pool,
     ) -> Result<Arc<CpuWeights>> {
         let mut weights = Vec::with_capacity(uses.len());
-        // What prompts alone are multiplied with is in the form that they take, where that is not made of another one anyhow.
-        let as_pairs = |Role { encode, multiply, lookup, .. }: Role| {
-            isa == Isa::Avx512 && encode && !multiply && !lookup
-        };
         let mut bytes = 0;
         for used in uses.iter().filter(|used| used.role.is_matrix()) {
             if let Some(tensor) = source.find(&used.name) {
-                bytes += packed_bytes(&tensor, as_pairs(used.role))?;
+                bytes += packed_bytes(&tensor, used.role, isa)?;
             }
         }
         let data = Arc::new(Shared::for_user(bytes, "the weights")?);
@@ -57,7 +53,7 @@ impl CpuWeights {
             if let Some(bad) = vector.iter().flatten().position(|v| !v.is_finite()) {
                 return Err(Error::NotFinite { name: name(), row: bad / used.cols });
             }
-            let pack = || Matrix::pack(&tensor, as_pairs(used.role), &data, start, pool);
+            let pack = || Matrix::pack(&tensor, used.role, isa, &data, start, pool);
             let matrix = used.role.is_matrix().then(pack).transpose()?;
             start += matrix.as_ref().map_or(0, Matrix::bytes);
             weights.push(Weight { matrix, vector });
@@ -65,11 +61,6 @@ impl CpuWeights {
             source.loaded(start as u64, bytes as u64);
         }
         Ok(Arc::new(CpuWeights { weights }))
-    }
-
-    /// The forms of all matrices.
-    pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
-        self.weights.iter().filter_map(|weight| weight.matrix.as_ref()).map(|matrix| matrix.form)
     }
 
     /// The matrix a slice is of.

@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use akunu_format::{DType, Data, Tensor};
 use akunu_program::Error;
+use akunu_program::program::Role;
 use half::{bf16, f16};
 
+use crate::Isa;
 use crate::kernels::tiles::pack_pairs;
 use crate::memory::{Plain, Shared};
 use crate::pool::Pool;
@@ -31,30 +33,31 @@ pub(crate) struct Matrix {
     start: usize,
 }
 
-/// The bytes a tensor takes when it is packed, floats as pairs if asked for.
-pub(crate) fn packed_bytes(tensor: &Tensor<'_>, as_pairs: bool) -> Result<usize, Error> {
-    Ok(tensor.rows().div_ceil(LANES) * form_of(tensor, as_pairs)?.planes(tensor.row_len()).end)
+/// The bytes a tensor takes when it is packed.
+pub(crate) fn packed_bytes(tensor: &Tensor<'_>, role: Role, isa: Isa) -> Result<usize, Error> {
+    Ok(tensor.rows().div_ceil(LANES) * form_of(tensor, role, isa)?.planes(tensor.row_len()).end)
 }
 
 impl Matrix {
-    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies: floats as pairs if
-    /// asked for, which takes AVX-512. The work is spread over the pool's workers.
+    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies. The work is spread
+    /// over the pool's workers.
     pub(crate) fn pack(
         tensor: &Tensor<'_>,
-        as_pairs: bool,
+        role: Role,
+        isa: Isa,
         data: &Arc<Shared>,
         start: usize,
         pool: &Pool,
     ) -> Result<Matrix, Error> {
         let (rows, cols) = (tensor.rows(), tensor.row_len());
-        let form = form_of(tensor, as_pairs)?;
+        let form = form_of(tensor, role, isa)?;
         let planes = form.planes(cols);
         let panels = rows.div_ceil(LANES);
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
             if form == Form::Pairs {
-                // SAFETY: as below; who asks for pairs has AVX-512.
+                // SAFETY: as below; `form_of` has seen AVX-512.
                 if let Err(row) = unsafe { matrix.write_pairs(panel, tensor) } {
                     bad_row.fetch_min(row, Ordering::Relaxed);
                 }
@@ -95,7 +98,7 @@ impl Matrix {
     /// Writes a panel of floats as pairs. The error is a row with something that is not finite.
     ///
     /// # Safety
-    /// Nobody else touches the panel, and the processor has what [`Isa::Avx512`](crate::Isa::Avx512) asks for.
+    /// Nobody else touches the panel, and the processor has what [`Isa::Avx512`] asks for.
     unsafe fn write_pairs(&self, panel: usize, tensor: &Tensor<'_>) -> Result<(), usize> {
         let mut columns = vec![[0.0; LANES]; self.cols];
         let mut values = vec![0.0; self.cols];
@@ -226,10 +229,12 @@ impl Matrix {
     }
 }
 
-/// The form a tensor is packed into.
-fn form_of(tensor: &Tensor<'_>, as_pairs: bool) -> Result<Form, Error> {
+/// The form a tensor is packed into: what prompts alone are multiplied with is in the form that they take, where that is not made
+/// of another one anyhow.
+fn form_of(tensor: &Tensor<'_>, role: Role, isa: Isa) -> Result<Form, Error> {
+    let only_prompts = role.encode && !role.multiply && !role.lookup;
     match own_form(tensor)? {
-        Form::F32 | Form::F16 | Form::Bf16 if as_pairs => Ok(Form::Pairs),
+        Form::F32 | Form::F16 | Form::Bf16 if only_prompts && isa == Isa::Avx512 => Ok(Form::Pairs),
         form => Ok(form),
     }
 }

@@ -1,4 +1,4 @@
-//! Sound in and spectrograms out. One program: each is compiled and linked with all it tests.
+//! Sound in and spectrograms out.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,4 @@
-//! The commands as a user runs them, with tiny models or none. One program: each is compiled and linked with all it tests.
+//! The commands as a user runs them, with tiny models or none.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,4 @@
-//! Files of every kind, read and written. One program: each is compiled and linked with all it tests.
+//! Files of every kind, read and written.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

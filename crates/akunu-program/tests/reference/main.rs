@@ -1,4 +1,4 @@
-//! The reference backend against oracles. One program: each is compiled and linked with all it tests.
+//! The reference backend against oracles.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

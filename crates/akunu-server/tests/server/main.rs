@@ -1,4 +1,4 @@
-//! The server over real sockets, with tiny models. One program: each is compiled and linked with the whole engine.
+//! The server over real sockets, with tiny models.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,4 @@
-//! Vocabularies and templates made for a test. One program: each is compiled and linked with all it tests.
+//! Vocabularies and templates made for a test.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,4 @@
-//! Vocabularies and templates of real models. One program: each is compiled and linked with all it tests.
+//! Vocabularies and templates of real models.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

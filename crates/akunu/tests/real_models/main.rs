@@ -1,4 +1,4 @@
-//! The engine with real models: run scripts/fetch-test-data first. One program: each is compiled and linked with all it tests.
+//! The engine with real models: run scripts/fetch-test-data first.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

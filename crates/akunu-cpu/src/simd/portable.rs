@@ -16,14 +16,26 @@ pub(crate) fn launch<K: Kernel>(kernel: K) {
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
+/// What `f` makes of each index: a loop, because the closures inside of `array::map` and `array::from_fn` may stay calls.
 #[inline(always)]
-fn each<T: Copy, R>(x: [T; LANES], f: impl Fn(T) -> R) -> [R; LANES] {
-    x.map(f)
+fn filled<const N: usize, R: Copy + Default>(f: impl Fn(usize) -> R) -> [R; N] {
+    let mut all = [R::default(); N];
+    let mut i = 0;
+    while i < N {
+        all[i] = f(i);
+        i += 1;
+    }
+    all
 }
 
 #[inline(always)]
-fn pairs<T: Copy, R>(x: [T; LANES], y: [T; LANES], f: impl Fn(T, T) -> R) -> [R; LANES] {
-    std::array::from_fn(|i| f(x[i], y[i]))
+fn each<const N: usize, T: Copy, R: Copy + Default>(x: [T; N], f: impl Fn(T) -> R) -> [R; N] {
+    filled(|i| f(x[i]))
+}
+
+#[inline(always)]
+fn pairs<const N: usize, T: Copy, R: Copy + Default>(x: [T; N], y: [T; N], f: impl Fn(T, T) -> R) -> [R; N] {
+    filled(|i| f(x[i], y[i]))
 }
 
 /// Sixteen times a choice of ways and a processor's question: too much to be repeated wherever F16 is read.
@@ -59,27 +71,27 @@ fn erf(x: [f32; LANES]) -> [f32; LANES] {
 
 #[inline(never)]
 fn and(x: [u8; 64], mask: u8) -> [u8; 64] {
-    x.map(|x| x & mask)
+    each(x, |x| x & mask)
 }
 
 #[inline(never)]
 fn or(x: [u8; 64], y: [u8; 64]) -> [u8; 64] {
-    std::array::from_fn(|i| x[i] | y[i])
+    pairs(x, y, |x, y| x | y)
 }
 
 #[inline(never)]
 fn shift_right(x: [u8; 64], bits: u32) -> [u8; 64] {
-    x.map(|x| x >> bits)
+    each(x, |x| x >> bits)
 }
 
 #[inline(never)]
 fn shift_left(x: [u8; 64], bits: u32) -> [u8; 64] {
-    x.map(|x| x << bits)
+    each(x, |x| x << bits)
 }
 
 #[inline(never)]
 fn lookup(x: [u8; 64], table: &[u8; 16]) -> [u8; 64] {
-    x.map(|x| table[usize::from(x & 15)])
+    each(x, |x| table[usize::from(x & 15)])
 }
 
 #[inline(never)]
@@ -87,8 +99,7 @@ fn dot(init: i32, codes: &[[u8; 64]], high: &[i32], low: &[i32]) -> [i32; LANES]
     let mut sums = [init; LANES];
     for (codes, (high, low)) in codes.iter().zip(high.iter().zip(low)) {
         let (high, low) = (high.to_le_bytes(), low.to_le_bytes());
-        let x: [i32; 4] =
-            std::array::from_fn(|i| (i32::from(high[i] as i8) << LOW_BITS) + i32::from(low[i] as i8));
+        let x: [i32; 4] = filled(|i| (i32::from(high[i] as i8) << LOW_BITS) + i32::from(low[i] as i8));
         for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<4>().0) {
             for (code, x) in codes.iter().zip(x) {
                 *sum += i32::from(*code) * x;
@@ -151,7 +162,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
-        std::array::from_fn(|i| x[i] * y[i] + z[i])
+        filled(|i| x[i] * y[i] + z[i])
     }
     #[inline(always)]
     fn max(x: Self::F, y: Self::F) -> Self::F {
@@ -163,7 +174,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn select_less(x: Self::F, y: Self::F, yes: Self::F, no: Self::F) -> Self::F {
-        std::array::from_fn(|i| if x[i] < y[i] { yes[i] } else { no[i] })
+        filled(|i| if x[i] < y[i] { yes[i] } else { no[i] })
     }
     #[inline(always)]
     fn sum(x: Self::F) -> f32 {

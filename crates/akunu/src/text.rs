@@ -152,7 +152,7 @@ fn gguf_templates(gguf: &Gguf) -> Result<ChatTemplates> {
 }
 
 /// How the model's makers sample from it, where they say: in `generation_config.json`, in `general.sampling.*` of a GGUF file, or
-/// elsewhere, in which case the list of known models repeats it.
+/// elsewhere, in which case the list of known models repeats it, and may add to it.
 pub(crate) fn sampling(file: &ModelFile) -> Result<Option<Sampling>> {
     match file {
         ModelFile::Checkpoint(checkpoint) => checkpoint_sampling(checkpoint),

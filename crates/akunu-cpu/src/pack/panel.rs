@@ -1,0 +1,146 @@
+//! From sixteen rows of a tensor to a panel.
+
+use std::ops::Range;
+
+use akunu_format::{Data, Tensor};
+
+use super::extract::{Part, STRETCH};
+use super::form::{Codes, Form, Planes, Scales, TILE, TILES_PER_SUPER};
+use crate::simd::LANES;
+
+/// The bits of an exponent that are all set where a number is not finite.
+const F32_EXPONENT: u32 = 0x7F80_0000;
+const F16_EXPONENT: u16 = 0x7C00;
+const BF16_EXPONENT: u16 = 0x7F80;
+
+/// Writes up to sixteen rows into the panel of zeros that `data` is, in any form but pairs. The error is a row with something
+/// that is not finite.
+pub(super) fn write(
+    data: &mut [u8],
+    form: Form,
+    tensor: &Tensor<'_>,
+    rows: Range<usize>,
+) -> Result<(), usize> {
+    let cols = tensor.row_len();
+    let planes = form.planes(cols);
+    match (form, tensor.data) {
+        (Form::F32, Data::Blocks { bytes, .. }) => floats::<4>(data, bytes, cols, &rows),
+        (Form::F16 | Form::Bf16, Data::Blocks { bytes, .. }) => floats::<2>(data, bytes, cols, &rows),
+        (Form::Int { codes, scales, .. }, Data::Blocks { dtype, bytes }) => {
+            let size = |columns: usize| columns / dtype.block_len() * dtype.block_bytes();
+            let (row_size, stretch) = (size(cols), size(STRETCH));
+            integers(data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+                let stored = &bytes[row * row_size..(row + 1) * row_size];
+                let start = columns.start / STRETCH * stretch;
+                part.blocks(dtype, &stored[start..row_size.min(start + stretch)]);
+            });
+        }
+        (Form::Int { codes, scales, .. }, Data::Affine(affine)) => {
+            integers(data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+                part.affine(&affine, codes, row, columns);
+            });
+        }
+        _ => unreachable!("pairs are made by their kernel, and the rest has no form"),
+    }
+    let lane = match form {
+        Form::F32 => not_finite_32(data),
+        Form::F16 => not_finite_16(data, F16_EXPONENT),
+        Form::Bf16 => not_finite_16(data, BF16_EXPONENT),
+        Form::Pairs => None,
+        Form::Int { scales: Scales::Float { .. }, .. } => not_finite_32(&data[planes.scales..]),
+        Form::Int { scales: Scales::Half { .. }, .. } => not_finite_16(&data[planes.scales..], F16_EXPONENT),
+        Form::Int { scales: Scales::Super { .. }, .. } => not_finite_16(&data[planes.supers..], F16_EXPONENT),
+    };
+    lane.map_or(Ok(()), |lane| Err(rows.start + lane))
+}
+
+/// Rows of floats of `N` bytes.
+fn floats<const N: usize>(panel: &mut [u8], bytes: &[u8], cols: usize, rows: &Range<usize>) {
+    let none = vec![0; if rows.len() < LANES { N * cols } else { 0 }];
+    let mut lanes = [&none[..]; LANES];
+    for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
+        *lane = &bytes[row * N * cols..(row + 1) * N * cols];
+    }
+    interleave::<N>(panel, lanes);
+}
+
+/// Rows of integers under scales: `take` takes some columns of one apart. A stretch of all rows is put side by side before the
+/// next: what is between stays in the first cache.
+fn integers(
+    panel: &mut [u8],
+    planes: &Planes,
+    (codes, scales): (Codes, Scales),
+    cols: usize,
+    rows: &Range<usize>,
+    take: impl Fn(usize, Range<usize>, &mut Part),
+) {
+    let (size, put): (usize, fn(&mut [u8], [&[u8]; LANES])) = match scales {
+        Scales::Half { .. } => (2, interleave::<2>),
+        Scales::Super { .. } => (1, interleave::<1>),
+        Scales::Float { .. } => (4, interleave::<4>),
+    };
+    let size = if scales.halves() { 2 * size } else { size };
+    let mut parts = [const { Part::new() }; LANES];
+    for from in (0..cols).step_by(STRETCH) {
+        let columns = from..cols.min(from + STRETCH);
+        for (part, row) in parts.iter_mut().zip(rows.clone()) {
+            take(row, columns.clone(), part);
+        }
+        let (first, tiles) = (columns.start / TILE, columns.len() / TILE);
+        let words = lanes(&parts, |part| part.codes[..codes.bits() * tiles].as_flattened());
+        interleave::<4>(&mut panel[first * codes.tile_bytes()..], words);
+        let (at, len) = (size * first * LANES, size * tiles);
+        put(&mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
+        if scales.min() {
+            put(&mut panel[planes.mins + at..], lanes(&parts, |part| &part.mins[..len]));
+        }
+        if let Scales::Super { min, .. } = scales {
+            let at = 2 * (first / TILES_PER_SUPER) * LANES;
+            interleave::<2>(&mut panel[planes.supers + at..], lanes(&parts, |part| &part.supers[..]));
+            if min {
+                let mins = lanes(&parts, |part| &part.super_mins[..]);
+                interleave::<2>(&mut panel[planes.super_mins + at..], mins);
+            }
+        }
+    }
+}
+
+/// What each row has of one kind.
+fn lanes<'a>(parts: &'a [Part; LANES], of: impl Fn(&'a Part) -> &'a [u8]) -> [&'a [u8]; LANES] {
+    let mut lanes: [&[u8]; LANES] = [&[]; LANES];
+    for (lane, part) in lanes.iter_mut().zip(parts) {
+        *lane = of(part);
+    }
+    lanes
+}
+
+/// Puts the numbers of sixteen rows, of `N` bytes each and equally many, side by side.
+fn interleave<const N: usize>(plane: &mut [u8], rows: [&[u8]; LANES]) {
+    let count = rows[0].len() / N;
+    let mut numbers: [&[[u8; N]]; LANES] = [&[]; LANES];
+    for (numbers, row) in numbers.iter_mut().zip(rows) {
+        *numbers = &row.as_chunks().0[..count];
+    }
+    let vectors = &mut plane.as_chunks_mut::<N>().0.as_chunks_mut::<LANES>().0[..count];
+    for (i, vector) in vectors.iter_mut().enumerate() {
+        for (to, numbers) in vector.iter_mut().zip(&numbers) {
+            // SAFETY: all have been cut to `count`. Sixteen checks for each vector would take a third of the time.
+            *to = unsafe { *numbers.get_unchecked(i) };
+        }
+    }
+}
+
+/// The lane of a number that is not finite.
+fn not_finite_16(planes: &[u8], exponent: u16) -> Option<usize> {
+    let bad = |number: &[u8; 2]| u16::from_le_bytes(*number) & exponent == exponent;
+    let vectors = planes.as_chunks::<2>().0.as_chunks::<LANES>().0;
+    let any = |vector: &[[u8; 2]; LANES]| vector.iter().fold(false, |any, number| any | bad(number));
+    vectors.iter().find(|vector| any(vector)).and_then(|vector| vector.iter().position(bad))
+}
+
+fn not_finite_32(planes: &[u8]) -> Option<usize> {
+    let bad = |number: &[u8; 4]| u32::from_le_bytes(*number) & F32_EXPONENT == F32_EXPONENT;
+    let vectors = planes.as_chunks::<4>().0.as_chunks::<LANES>().0;
+    let any = |vector: &[[u8; 4]; LANES]| vector.iter().fold(false, |any, number| any | bad(number));
+    vectors.iter().find(|vector| any(vector)).and_then(|vector| vector.iter().position(bad))
+}

@@ -143,7 +143,7 @@ impl Decoder {
         while self.out.is_empty() && !self.ended {
             match self.next_packet()? {
                 Some(packet) => self.decode(&packet)?,
-                None => self.finish()?,
+                None => self.finish(),
             }
         }
         self.given += self.out.len() as u64;
@@ -230,7 +230,7 @@ impl Decoder {
                 problem: format!("{channels} channels at {rate} samples a second"),
             });
         }
-        self.set_rate(rate)?;
+        self.set_rate(rate);
         self.mono.clear();
         let share = 1.0 / channels as f32;
         for frame in self.interleaved.chunks_exact(channels) {
@@ -245,40 +245,29 @@ impl Decoder {
             self.mono.push(sum * share);
         }
         match &mut self.resampler {
-            Some(resampler) => {
-                resampler.push(&self.mono, &mut self.out).map_err(|problem| resampling(&self.name, &problem))
-            }
-            None => {
-                self.out.extend_from_slice(&self.mono);
-                Ok(())
-            }
-        }
-    }
-
-    /// Makes ready for samples at another rate; most files have one only.
-    fn set_rate(&mut self, rate: u32) -> Result<()> {
-        if rate == self.rate {
-            return Ok(());
-        }
-        self.flush()?;
-        self.rate = rate;
-        if rate != RATE {
-            self.resampler = Some(Resampler::new(rate).map_err(|problem| resampling(&self.name, &problem))?);
+            Some(resampler) => resampler.push(&self.mono, &mut self.out),
+            None => self.out.extend_from_slice(&self.mono),
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
-        self.ended = true;
-        self.flush()
+    /// Makes ready for samples at another rate; most files have one only.
+    fn set_rate(&mut self, rate: u32) {
+        if rate != self.rate {
+            self.flush();
+            self.rate = rate;
+            self.resampler = (rate != RATE).then(|| Resampler::new(rate));
+        }
     }
 
-    fn flush(&mut self) -> Result<()> {
-        match self.resampler.take() {
-            Some(mut resampler) => {
-                resampler.finish(&mut self.out).map_err(|problem| resampling(&self.name, &problem))
-            }
-            None => Ok(()),
+    fn finish(&mut self) {
+        self.ended = true;
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Some(mut resampler) = self.resampler.take() {
+            resampler.finish(&mut self.out);
         }
     }
 }
@@ -339,9 +328,4 @@ fn problem(error: &Symphonia) -> String {
         Symphonia::Unsupported(text) => format!("{text} is not supported"),
         other => other.to_string(),
     }
-}
-
-/// The rates are checked before, and the buffers have the sizes that were asked for.
-fn resampling(name: &str, problem: &str) -> Error {
-    Error::Unsupported { name: name.to_owned(), problem: format!("its rate cannot be changed: {problem}") }
 }

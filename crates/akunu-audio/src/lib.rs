@@ -30,6 +30,7 @@ mod decode;
 mod error;
 mod mel;
 mod resample;
+mod spectrum;
 
 pub use decode::{Decoder, LONGEST};
 pub use error::{Error, Result};

@@ -4,19 +4,11 @@
 //! end. Power spectrum, bands on Slaney's mel scale, logarithm to base 10. Values are then cut at 8 below the highest of the whole
 //! sound, and moved and scaled by (x + 4) / 4.
 
-use std::sync::Arc;
-
-use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
-
+use crate::spectrum::{BINS, SIZE, Spectrum};
 use crate::{Decoder, RATE, Result};
 
-/// Samples of a window.
-const SIZE: usize = 400;
 /// Samples from one frame to the next.
 pub const HOP: usize = 160;
-/// Frequencies of a power spectrum.
-const BINS: usize = SIZE / 2 + 1;
 /// Power below which everything is alike.
 const FLOOR: f32 = 1e-10;
 /// How far values may lie below the highest, in powers of ten.
@@ -92,17 +84,13 @@ impl Mel {
 
 /// Makes a [`Mel`] of sound that comes in pieces.
 pub struct MelBuilder {
-    fft: Arc<dyn RealToComplex<f32>>,
+    spectrum: Spectrum,
     hann: [f32; SIZE],
     filters: Vec<Filter>,
     /// Sound that windows to come will see, from the first sample of the next one on.
     waiting: Vec<f32>,
     /// Whether the mirrored beginning is among it.
     begun: bool,
-    windowed: Vec<f32>,
-    spectrum: Vec<Complex<f32>>,
-    scratch: Vec<Complex<f32>>,
-    power: Vec<f32>,
     values: Vec<f32>,
     samples: u64,
 }
@@ -116,22 +104,17 @@ struct Filter {
 impl MelBuilder {
     /// Begins a spectrogram of so many bands: Whisper has 80, from its third version on 128.
     pub fn new(bands: usize) -> MelBuilder {
-        let fft = RealFftPlanner::new().plan_fft_forward(SIZE);
         let mut hann = [0.0; SIZE];
         for (i, value) in hann.iter_mut().enumerate() {
             let turn = 2.0 * std::f64::consts::PI * i as f64 / SIZE as f64;
             *value = (0.5 - 0.5 * turn.cos()) as f32;
         }
         MelBuilder {
+            spectrum: Spectrum::new(),
             hann,
             filters: filters(bands).chunks_exact(BINS).map(Filter::new).collect(),
             waiting: Vec::new(),
             begun: false,
-            windowed: fft.make_input_vec(),
-            spectrum: fft.make_output_vec(),
-            scratch: fft.make_scratch_vec(),
-            fft,
-            power: vec![0.0; BINS],
             values: Vec::new(),
             samples: 0,
         }
@@ -180,18 +163,13 @@ impl MelBuilder {
 
     /// Computes the frame whose window begins at `start`.
     fn frame(&mut self, start: usize) {
-        let sound = &self.waiting[start..start + SIZE];
-        for ((out, sample), weight) in self.windowed.iter_mut().zip(sound).zip(&self.hann) {
+        let (mut window, mut power) = ([0.0; SIZE], [0.0; BINS]);
+        for ((out, sample), weight) in window.iter_mut().zip(&self.waiting[start..]).zip(&self.hann) {
             *out = sample * weight;
         }
-        self.fft
-            .process_with_scratch(&mut self.windowed, &mut self.spectrum, &mut self.scratch)
-            .expect("the buffers are the transform's own");
-        for (power, value) in self.power.iter_mut().zip(&self.spectrum) {
-            *power = value.norm_sqr();
-        }
+        self.spectrum.power(&window, &mut power);
         for filter in &self.filters {
-            let seen = &self.power[filter.first..filter.first + filter.weights.len()];
+            let seen = &power[filter.first..filter.first + filter.weights.len()];
             let sum: f32 = seen.iter().zip(&filter.weights).map(|(power, weight)| power * weight).sum();
             self.values.push(sum.max(FLOOR).log10());
         }

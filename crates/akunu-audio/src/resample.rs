@@ -10,9 +10,10 @@ const ZEROS: f64 = 64.0;
 const EDGE: f64 = 0.95;
 /// The form of Kaiser's window: what lies beyond is about 100 dB down.
 const BETA: f64 = 10.0;
-/// Positions between two samples for which there is a filter of its own. Rates that need more take a mean of two neighbours.
-const MOST_PHASES: u64 = 1024;
-const MEAN_PHASES: u64 = 256;
+/// Weights that a filter of its own for every position between two samples may take. Rates that need more take a mean of two
+/// neighbours among so many positions.
+const MOST_WEIGHTS: u64 = 1 << 17;
+const MEAN_PHASES: f64 = 256.0;
 
 /// Samples whose products are added side by side.
 const WIDTH: usize = 8;
@@ -41,8 +42,10 @@ impl Resampler {
         // Frequencies are cut at the lower of the two rates.
         let cut = (f64::from(RATE) / f64::from(rate)).min(1.0);
         let reach = ((ZEROS / cut).ceil() as usize).next_multiple_of(WIDTH / 2);
-        let phases = if up <= MOST_PHASES { up } else { MEAN_PHASES };
         let taps = 2 * reach;
+        // A filter for lower frequencies is as much smoother.
+        let enough = (MEAN_PHASES * cut).ceil().max(8.0) as u64;
+        let phases = if up * taps as u64 <= MOST_WEIGHTS { up } else { enough };
         let mut filters = Vec::with_capacity((phases as usize + 1) * taps);
         for phase in 0..=phases {
             let position = phase as f64 / phases as f64 + (reach - 1) as f64;

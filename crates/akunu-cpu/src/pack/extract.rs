@@ -1,7 +1,7 @@
 //! From a tensor's rows, as its file lays them out, to codes and scales.
 //!
-//! Loading a model is this: a stretch of one row at a time goes through a [`Part`] that stays in the first cache. Codes are
-//! put together by words of four, never element by element.
+//! Loading a model is this: a stretch of one row at a time goes through a [`Part`] that stays in the first cache. Codes of the
+//! dtypes that most files have are put together eight elements at a time.
 
 use std::ops::Range;
 
@@ -334,7 +334,7 @@ fn every_fourth_bit(bits: [u8; 4]) -> [u8; 4] {
     let mut all = 0;
     for step in 0..8 {
         // Bit `j` of four goes to the lowest bit of byte `j`.
-        let spread = (bits >> (4 * step) & 15) * 0x0020_4081 & 0x0101_0101;
+        let spread = ((bits >> (4 * step) & 15) * 0x0020_4081) & 0x0101_0101;
         all |= spread << step;
     }
     all.to_le_bytes()

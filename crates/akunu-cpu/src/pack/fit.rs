@@ -29,7 +29,8 @@ pub(super) fn fit_group(values: &[f32; 16], magnitudes: &[u8]) -> (f32, [i8; 16]
         }
     }
     let largest = most[0].max(most[1]).max(most[2].max(most[3]));
-    if largest == 0.0 || !largest.is_finite() {
+    // Below that, no scale's inverse is a number: nothing that small adds to anything.
+    if largest < 127.0 / f32::MAX || !largest.is_finite() {
         return (0.0, [0; 16]);
     }
     let whole = |magnitude: &&u8| {
@@ -81,5 +82,6 @@ mod tests {
             assert!((f32::from(*code) * scale - value).abs() <= scale / 2.0 + 1e-6);
         }
         assert_eq!(fit_group(&[0.0; 16], &[1]), (0.0, [0; 16]));
+        assert_eq!(fit_group(&[3.5e-38; 16], &[12, 6, 1]), (0.0, [0; 16]));
     }
 }

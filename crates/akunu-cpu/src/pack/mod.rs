@@ -56,10 +56,10 @@ impl Matrix {
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
-            // SAFETY: each panel is written by one worker, and nobody reads before packing is done. `form_of` has seen AVX-512
-            // where it chose pairs.
             let at = start + panel * planes.end;
             let lanes = panel * LANES..rows.min((panel + 1) * LANES);
+            // SAFETY: each panel is written by one worker, and nobody reads before packing is done. `form_of` has seen AVX-512
+            // where it chose pairs.
             let written = unsafe {
                 match form {
                     Form::Pairs => matrix.write_pairs(panel, tensor),

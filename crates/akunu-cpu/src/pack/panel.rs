@@ -64,6 +64,9 @@ fn floats<const N: usize>(panel: &mut [u8], bytes: &[u8], cols: usize, rows: &Ra
     interleave::<N>(panel, lanes);
 }
 
+/// [`interleave`] for numbers of one size.
+type Interleave = fn(&mut [u8], [&[u8]; LANES]);
+
 /// Rows of integers under scales: `take` takes some columns of one apart. A stretch of all rows is put side by side before the
 /// next: what is between stays in the first cache.
 fn integers(
@@ -74,7 +77,7 @@ fn integers(
     rows: &Range<usize>,
     take: impl Fn(usize, Range<usize>, &mut Part),
 ) {
-    let (size, put): (usize, fn(&mut [u8], [&[u8]; LANES])) = match scales {
+    let (size, put): (usize, Interleave) = match scales {
         Scales::Half { .. } => (2, interleave::<2>),
         Scales::Super { .. } => (1, interleave::<1>),
         Scales::Float { .. } => (4, interleave::<4>),

@@ -196,7 +196,10 @@ proptest! {
     ) {
         let tested = Tested::new();
         let matcher = tested.matcher(&Constraint::regex(&expression).unwrap());
-        prop_assert_eq!(reaches_an_end(matcher, &picks), Ok(()), "{}", expression);
+        let reached = reaches_an_end(matcher, &picks);
+        // Chance seldom spells what must follow "[^b]*": such a walk may go on, as long as there is a way.
+        let on_its_way = reached.as_ref().is_err_and(|error| error.starts_with("no end in sight"));
+        prop_assert!(reached.is_ok() || on_its_way, "{}: {:?}", expression, reached);
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod tests {
         resampler.finish(&mut out);
         assert_eq!(out.len(), 1);
     }
+
     #[test]
     fn what_the_lower_rate_cannot_hold_is_gone() {
         for (rate, hertz) in [(48_000, 8_000.0), (44_100, 9_000.0), (44_056, 12_000.0), (192_000, 70_000.0)] {

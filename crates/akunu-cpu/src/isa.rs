@@ -17,7 +17,7 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
-    /// AVX-512 as above, and AMX tiles of bf16 for prompts.
+    /// AVX-512 as above, and AMX tiles of bf16 and of bytes.
     Amx,
     /// ARM64 with the dot product instructions.
     Neon,

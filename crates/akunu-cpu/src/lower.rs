@@ -11,7 +11,7 @@ use akunu_program::{Error, Result};
 
 use crate::Isa;
 use crate::kernels::product::{Group, product_fn};
-use crate::kernels::tiles::{self, TILE_ROWS, tile_product_fn};
+use crate::kernels::tiles::{self, TILE_ROWS, several_fn, tile_product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
@@ -324,6 +324,7 @@ impl Lowering<'_> {
                 x,
                 out,
                 product: product_fn(self.isa, matrix.form),
+                several: several_fn(self.isa, matrix),
                 tiled: tiles.map(|x| Tiled {
                     x,
                     product: tile_product_fn(self.isa, matrix.form),

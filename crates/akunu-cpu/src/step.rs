@@ -9,7 +9,7 @@ use akunu_program::program::{Activation, CacheLayer, Expert, Index, Mask, NormKi
 
 use crate::Isa;
 use crate::kernels::product::ProductFn;
-use crate::kernels::tiles::TileProductFn;
+use crate::kernels::tiles::{SeveralFn, TileProductFn};
 use crate::pack::Form;
 use crate::plan::BufferId;
 
@@ -66,6 +66,8 @@ pub(crate) struct LinearPart {
     pub(crate) x: BufferId,
     pub(crate) out: BufferId,
     pub(crate) product: ProductFn,
+    /// Where blocks of many rows are multiplied in another way, to the same bits.
+    pub(crate) several: Option<SeveralFn>,
     /// How prompt rows are multiplied, where it is in another way.
     pub(crate) tiled: Option<Tiled>,
     /// The panels of each worker.

@@ -11,6 +11,7 @@ use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soft
 use crate::kernels::cache::{WideTile, Widen};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
+use crate::kernels::tiles::{Laid, SEVERAL, TILE_ROWS};
 use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
@@ -138,11 +139,38 @@ impl Machine {
         self.linear_tiles(parts, then, state, worker, count);
         let all = 0..count;
         let domain = self.lowered.buffers[first.out.0].domain;
+        // The last block of rows that was laid out: where there is no other, all products of the same rows share it.
+        let mut laid = None;
         for part in parts {
             let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
             let plain =
                 if part.tiled.is_some() { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
+                let mut rows = rows.clone();
+                if let (Some(several), Some(scratch)) = (part.several, &self.scratch[worker].tiles) {
+                    while rows.len() >= SEVERAL {
+                        let tiles = matrix.cols / TILE;
+                        let block = rows.start..rows.end.min(rows.start + TILE_ROWS);
+                        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
+                        let groups: &[Group] = unsafe { self.view(state, part.x, worker, block.end * tiles) };
+                        let groups = &groups[block.start * tiles..];
+                        let (_, x) =
+                            laid.take_if(|(of, _)| *of == (part.x, block.clone())).unwrap_or_else(|| {
+                                // SAFETY: the worker's own scratch; what was laid out before is not used any more.
+                                let x = unsafe { Laid::new(groups, block.len(), scratch) };
+                                ((part.x, block.clone()), x)
+                            });
+                        rows.start = block.end;
+                        several(
+                            &self.part_product(part, matrix, worker, block.clone(), Input::Groups(groups)),
+                            &x,
+                        );
+                        laid = Some(((part.x, block), x));
+                    }
+                    if rows.is_empty() {
+                        continue;
+                    }
+                }
                 // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
                 let x = unsafe {
                     match matrix.form {
@@ -157,7 +185,7 @@ impl Machine {
                         }
                     }
                 };
-                (part.product)(&self.part_product(part, matrix, worker, rows.clone(), x));
+                (part.product)(&self.part_product(part, matrix, worker, rows, x));
             }
         }
         let columns = columns_of(first.weight, &first.panels[worker]);

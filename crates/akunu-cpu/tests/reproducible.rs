@@ -16,11 +16,12 @@ use models::{CONTEXT, Model, fixtures};
 const TOKENS: usize = 100;
 
 fn models() -> Vec<(String, Model)> {
-    let quantised = ["Q4_0", "Q4_1", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q6_K"]
-        .map(|dtype| (dtype.to_owned(), fixtures("quants").join(format!("{dtype}.gguf"))));
+    let quantised =
+        ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+            .map(|dtype| (dtype.to_owned(), fixtures("quants").join(format!("{dtype}.gguf"))));
     let tiny = ["llama-f16", "gemma3", "qwen3", "mixtral", "phi3-window"]
         .map(|name| (name.to_owned(), fixtures("tiny").join(name).join("model.gguf")));
-    let mlx = ["llama-3bit", "llama-4bit", "llama-8bit"]
+    let mlx = ["llama-2bit", "llama-3bit", "llama-4bit", "llama-5bit", "llama-6bit", "llama-8bit"]
         .map(|name| (format!("MLX {name}"), fixtures("mlx").join(name)));
     quantised.into_iter().chain(tiny).chain(mlx).map(|(name, path)| (name, Model::open(&path))).collect()
 }

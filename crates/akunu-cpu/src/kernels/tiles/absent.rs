@@ -4,8 +4,8 @@ use akunu_program::program::Activation;
 
 use crate::Isa;
 use crate::kernels::cache::Tile;
-use crate::kernels::product::Product;
-use crate::pack::Form;
+use crate::kernels::product::{Group, Product};
+use crate::pack::{Form, Matrix};
 use crate::simd::LANES;
 use crate::step::TileForm;
 
@@ -98,6 +98,22 @@ pub(crate) type TileProductFn = fn();
 
 pub(crate) fn tile_product_fn(_: Isa, _: Form) -> TileProductFn {
     unreachable!("{CALLED}")
+}
+
+pub(crate) const SEVERAL: usize = TILE_ROWS;
+
+pub(crate) struct Laid;
+
+impl Laid {
+    pub(crate) unsafe fn new(_: &[Group], _: usize, _: &Scratch) -> Laid {
+        unreachable!("{CALLED}")
+    }
+}
+
+pub(crate) type SeveralFn = fn(&Product<'_>, &Laid);
+
+pub(crate) fn several_fn(_: Isa, _: &Matrix) -> Option<SeveralFn> {
+    None
 }
 
 pub(crate) const QUERIES_TOGETHER: usize = 0;

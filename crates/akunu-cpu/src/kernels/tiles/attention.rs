@@ -15,7 +15,7 @@ use crate::pack::TILE;
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 
-use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
+use super::amx::{Stretch, Tiles, WHOLE, multiply_one, multiply_two};
 use super::split::{Split, store_split};
 use super::unpack::put_pair;
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
@@ -209,7 +209,7 @@ impl TileAttention<'_> {
             return;
         }
         unsafe {
-            let _tiles = Tiles::configure();
+            let _tiles = Tiles::configure(&WHOLE);
             self.unpack(tile, seen);
             for (pair, visible) in visible.chunks(2 * TILE_ROWS).enumerate() {
                 let seen = steps_seen(visible);

@@ -1,4 +1,4 @@
-//! Prompt rows on processors with AVX-512: blocks of sixteen rows, which are multiplied together.
+//! Prompt rows on processors with AVX-512, and [many decode rows](several) with AMX: blocks of sixteen rows, which are multiplied together.
 //!
 //! Without AMX a number is an integer of 16 bits under the scale of its stretch of columns, and instructions multiply [pairs] of
 //! columns.
@@ -21,6 +21,7 @@ mod bytes;
 mod pair_product;
 mod pairs;
 mod product;
+mod several;
 mod split;
 mod stretch;
 mod unpack;
@@ -30,6 +31,7 @@ pub(crate) use amx::is_available;
 pub(crate) use attention::{AttentionScratch, QUERIES_TOGETHER, TileAttention};
 pub(crate) use pairs::{Pairs, pack_pairs};
 pub(crate) use product::{Scratch, TileProduct, TileProductFn, tile_product_fn};
+pub(crate) use several::{Laid, SEVERAL, SeveralFn, several_fn};
 pub(crate) use split::Split;
 pub(crate) use words::Words;
 

@@ -22,7 +22,7 @@ use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 use crate::step::TileForm;
 
-use super::amx::{Stretch, Tiles, multiply_one, multiply_two};
+use super::amx::{Stretch, Tiles, WHOLE, multiply_one, multiply_two};
 use super::bytes::{Target, Whole, multiply};
 use super::pair_product::{Made, Packed};
 use super::split::store_split;
@@ -43,7 +43,7 @@ pub(super) const BLOCKS: usize = 32;
 
 /// Room for one worker's tiles.
 pub(crate) struct Scratch {
-    /// `[panel][step]`, or pairs of several panels after another.
+    /// `[panel][step]`, or pairs of several panels after another; or decode rows that are laid out.
     pub(super) weights: Shared,
     /// `[panel][output]`: scales of a stretch of words.
     scales: Shared,
@@ -52,9 +52,12 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Bytes of `weights`.
+    pub(super) const WEIGHTS_BYTES: usize = PANELS * STEPS * SPLIT_BYTES;
+
     pub(crate) fn new() -> Scratch {
         Scratch {
-            weights: Shared::new(PANELS * STEPS * SPLIT_BYTES),
+            weights: Shared::new(Scratch::WEIGHTS_BYTES),
             scales: Shared::new(PANELS * LANES * size_of::<f32>()),
             sums: [(); 2].map(|()| Shared::new(BLOCKS * PANELS * TILE_BYTES)),
         }
@@ -179,7 +182,7 @@ impl Group<'_> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn run<'a, W: Weights<'a>>(&'a self) {
         // SAFETY: the caller's promise.
-        let _tiles = unsafe { Tiles::configure() };
+        let _tiles = unsafe { Tiles::configure(&WHOLE) };
         let steps = self.whole.product.matrix.cols.div_ceil(TILE);
         for from in (0..steps).step_by(STEPS) {
             let stretch = from..steps.min(from + STEPS);
@@ -258,7 +261,7 @@ impl Group<'_> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn run_words<'a, U: Unpack, Z: ScaleView<'a>>(&'a self) {
         // SAFETY: the caller's promise.
-        let _tiles = unsafe { Tiles::configure() };
+        let _tiles = unsafe { Tiles::configure(&WHOLE) };
         let layout = Layout::of(self.whole.product.matrix.cols);
         for stretch in 0..layout.stretches() {
             // SAFETY: the caller's promise, and tiles are configured.

@@ -42,6 +42,19 @@ pub(super) struct Ints<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
+    /// Whether codes are bytes with a scale for each half of a tile: numbers of other kinds, made bytes by `fit`.
+    const OF_OTHERS: bool = U::BITS == 8 && Z::HALVES;
+
+    /// Whether a number is a scale times the distance of its code from the middle. Words are then made of integers alone: with
+    /// minima, two roundings would be too many.
+    const DISTANCES: bool = !Self::OF_OTHERS && !Z::MIN;
+
+    /// Bits of a code once it is unpacked.
+    const BITS: usize = if U::WIDE { 8 } else { U::BITS };
+
+    /// The code in the middle.
+    const MIDDLE: f32 = (1 << (Self::BITS - 1)) as f32;
+
     /// One panel.
     #[inline(always)]
     pub(super) fn view(matrix: &'a Matrix, panel: usize) -> Self {
@@ -82,13 +95,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
         largest
     }
 
-    /// The smallest and the largest code that a half of a tile may have, less the zero point. Bytes under scales of halves are
-    /// numbers of other kinds that may be much smaller than a byte: there codes are looked at.
+    /// The smallest and the largest code that a half of a tile may have, less the zero point. Numbers of other kinds may be much
+    /// smaller than a byte: there codes are looked at.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn ends(&self, tile: usize, half: usize) -> [__m512; 2] {
         let zero = _mm512_set1_ps(self.zero);
-        if !(U::BITS == 8 && Z::HALVES) {
+        if !Self::OF_OTHERS {
             let last = _mm512_set1_ps(if U::WIDE { f32::from(u8::MAX) } else { ((1 << U::BITS) - 1) as f32 });
             return [_mm512_sub_ps(_mm512_setzero_ps(), zero), _mm512_sub_ps(last, zero)];
         }
@@ -116,6 +129,19 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(super) unsafe fn unpack(&self, tile: usize, inverse: __m512, to: *mut u8) {
         let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
+        if Self::DISTANCES {
+            let middle = _mm512_mul_ps(_mm512_set1_ps(Self::MIDDLE), inverse);
+            let first = twice(_mm512_mul_ps(self.group(tile, 0)[0], middle));
+            let second = if Z::HALVES { twice(_mm512_mul_ps(self.group(tile, 1)[0], middle)) } else { first };
+            for (step, codes) in codes.into_iter().enumerate() {
+                let scale = if step < 4 { first } else { second };
+                let [even, odd] = distances(codes, Self::BITS);
+                let (even, odd) = (_mm512_mulhrs_epi16(even, scale), _mm512_mulhrs_epi16(odd, scale));
+                // SAFETY: the caller's promise.
+                unsafe { put_words(even, odd, to.add(64 * step)) };
+            }
+            return;
+        }
         let zero = _mm512_set1_ps(self.zero);
         let groups = [self.group(tile, 0), self.group(tile, 1)];
         let low_byte = _mm512_set1_epi32(0xff);
@@ -124,33 +150,62 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
             let (scale, min) = (_mm512_mul_ps(scale, inverse), _mm512_mul_ps(min, inverse));
             // Not multiplied out: (code - zero) is exact, and so a weight of zero stays zero.
             let word = |code: __m512i| {
-                let code = _mm512_sub_ps(_mm512_cvtepi32_ps(code), zero);
+                let code = _mm512_cvtepi32_ps(code);
+                // Short codes with minima have no zero point.
+                let code = if Z::MIN && !U::WIDE { code } else { _mm512_sub_ps(code, zero) };
                 _mm512_cvtps_epi32(_mm512_fmadd_ps(code, scale, min))
             };
             let w0 = word(_mm512_and_si512(codes, low_byte));
             let w1 = word(_mm512_and_si512(_mm512_srli_epi32::<8>(codes), low_byte));
             let w2 = word(_mm512_and_si512(_mm512_srli_epi32::<16>(codes), low_byte));
             let w3 = word(_mm512_srli_epi32::<24>(codes));
+            let even = _mm512_mask_blend_epi16(0xaaaa_aaaa, w0, _mm512_slli_epi32::<16>(w2));
+            let odd = _mm512_mask_blend_epi16(0xaaaa_aaaa, w1, _mm512_slli_epi32::<16>(w3));
             // SAFETY: the caller's promise.
-            unsafe { put_words([w0, w1, w2, w3], to.add(64 * step)) };
+            unsafe { put_words(even, odd, to.add(64 * step)) };
         }
     }
 }
 
-/// Writes sixteen words of four columns: their high bytes, and their low ones a tile further on.
+/// Each number as an integer of sixteen bits, twice.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn twice(x: __m512) -> __m512i {
+    let x = _mm512_cvtps_epi32(x);
+    _mm512_mask_blend_epi16(0xaaaa_aaaa, x, _mm512_slli_epi32::<16>(x))
+}
+
+/// How far codes of so many bits are from the middle, in the highest bits of sixteen: of the even and of the odd columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn distances(codes: __m512i, bits: usize) -> [__m512i; 2] {
+    /// `(a & b) ^ c`, as a truth table.
+    const PART: i32 = 0x6a;
+    let (even, odd) = match bits {
+        2 => (_mm512_slli_epi16::<14>(codes), _mm512_slli_epi16::<6>(codes)),
+        3 => (_mm512_slli_epi16::<13>(codes), _mm512_slli_epi16::<5>(codes)),
+        4 => (_mm512_slli_epi16::<12>(codes), _mm512_slli_epi16::<4>(codes)),
+        5 => (_mm512_slli_epi16::<11>(codes), _mm512_slli_epi16::<3>(codes)),
+        6 => (_mm512_slli_epi16::<10>(codes), _mm512_slli_epi16::<2>(codes)),
+        _ => (_mm512_slli_epi16::<8>(codes), codes),
+    };
+    let middle = _mm512_set1_epi16(i16::MIN);
+    let odd = _mm512_ternarylogic_epi32::<PART>(odd, _mm512_set1_epi16(0xff << 8), middle);
+    [_mm512_xor_si512(even, middle), odd]
+}
+
+/// Writes words of two even and of two odd columns: their high bytes, and their low ones a tile further on.
 ///
 /// # Safety
 /// There is a line at `to` and another a tile further on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn put_words([w0, w1, w2, w3]: [__m512i; 4], to: *mut u8) {
+unsafe fn put_words(even: __m512i, odd: __m512i, to: *mut u8) {
     /// `(a & c) | b` and `a | (b & !c)`, as truth tables.
     const LOW: i32 = 0xec;
     const HIGH: i32 = 0xf4;
     let lower_bytes = _mm512_set1_epi16(0xff);
     let half = _mm512_set1_epi16(128);
-    let even = _mm512_mask_blend_epi16(0xaaaa_aaaa, w0, _mm512_slli_epi32::<16>(w2));
-    let odd = _mm512_mask_blend_epi16(0xaaaa_aaaa, w1, _mm512_slli_epi32::<16>(w3));
     let low = _mm512_ternarylogic_epi32::<LOW>(even, _mm512_slli_epi16::<8>(odd), lower_bytes);
     let (even, odd) = (_mm512_add_epi16(even, half), _mm512_add_epi16(odd, half));
     let high = _mm512_ternarylogic_epi32::<HIGH>(_mm512_srli_epi16::<8>(even), odd, lower_bytes);

@@ -183,6 +183,30 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
+/// Of three tiles of columns, of which kernels that take two at a time leave one.
+#[test]
+fn decode_rows_have_the_same_bits_together_and_alone() {
+    let (program, tensors) = mixed(Role { multiply: true, ..Role::default() });
+    let text: Vec<u32> = (0..40).collect();
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let logits = |threads: usize, piece: usize| {
+            let cpu = Cpu::with_isa(threads, isa).unwrap();
+            let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+            runner.phase = Some(Phase::Decode);
+            let mut all = Vec::new();
+            for (i, tokens) in text.chunks(piece).enumerate() {
+                runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
+                all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+            }
+            all
+        };
+        let expected = logits(1, 1);
+        for (threads, piece) in [(1, 40), (2, 40), (3, 13)] {
+            assert!(logits(threads, piece) == expected, "{isa}, {threads} threads, pieces of {piece}");
+        }
+    }
+}
+
 /// Rows that are looked up, and two products with biases, with an activation between them.
 fn plain(role: Role, width: usize, inner: usize) -> (Program, Tensors) {
     const ROWS: usize = 40;

@@ -265,6 +265,6 @@ dots!(
 /// The dot with an activation, of those with its parts.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn joined(upper: __m512i, lower: __m512i) -> __m512i {
+pub(crate) fn joined(upper: __m512i, lower: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
 }

@@ -73,13 +73,6 @@ impl Target {
     }
 }
 
-/// One tile instruction. None is moved past another, nor past a read or write of memory.
-macro_rules! tile {
-    ($code:literal $(, $name:ident = $at:expr)?) => {
-        asm!($code $(, $name = in(reg) $at, line = in(reg) 64usize)?, options(nostack))
-    };
-}
-
 /// Multiplies `STEPS` tiles of a block of rows by those of two panels, and adds the sums of an earlier product to where they
 /// belong meanwhile: tiles leave the vector units idle.
 ///
@@ -110,36 +103,36 @@ pub(super) unsafe fn multiply<const STEPS: usize, const FRESH: bool>(
     // SAFETY: as above.
     unsafe {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack));
-        tile!("tileloadd tmm4, [{a} + {line}*1]", a = a);
-        tile!("tileloadd tmm5, [{b} + {line}*1]", b = b0);
-        tile!("tileloadd tmm6, [{b} + {line}*1]", b = b1);
+        tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
+        tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
+        tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
         for step in 0..STEPS {
             tile!("tdpbssd tmm0, tmm4, tmm5");
             meanwhile();
-            tile!("tileloadd tmm7, [{b} + {line}*1 + 1024]", b = b0);
+            tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b0, 64);
             tile!("tdpbssd tmm1, tmm4, tmm6");
             meanwhile();
             tile!("tdpbssd tmm2, tmm4, tmm7");
-            tile!("tileloadd tmm7, [{b} + {line}*1 + 1024]", b = b1);
+            tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b1, 64);
             tile!("tdpbssd tmm3, tmm4, tmm7");
             meanwhile();
-            tile!("tileloadd tmm4, [{a} + {line}*1 + 1024]", a = a);
+            tile!("tileloadd tmm4, [{at} + {line}*1 + 1024]", a, 64);
             tile!("tdpbssd tmm2, tmm4, tmm5");
             (a, b0, b1) = (a.add(WORDS_BYTES), b0.add(WORDS_BYTES), b1.add(WORDS_BYTES));
             if step + 1 < STEPS {
-                tile!("tileloadd tmm5, [{b} + {line}*1]", b = b0);
+                tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
             }
             meanwhile();
             tile!("tdpbssd tmm3, tmm4, tmm6");
             if step + 1 < STEPS {
-                tile!("tileloadd tmm6, [{b} + {line}*1]", b = b1);
-                tile!("tileloadd tmm4, [{a} + {line}*1]", a = a);
+                tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
+                tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
             }
         }
         let whole: *mut u8 = whole.cast();
-        tile!("tilestored [{c} + {line}*1], tmm0", c = whole);
-        tile!("tilestored [{c} + {line}*1], tmm1", c = whole.add(TILE_BYTES));
-        tile!("tilestored [{c} + {line}*1], tmm2", c = whole.add(2 * TILE_BYTES));
-        tile!("tilestored [{c} + {line}*1], tmm3", c = whole.add(3 * TILE_BYTES));
+        tile!("tilestored [{at} + {line}*1], tmm0", whole, 64);
+        tile!("tilestored [{at} + {line}*1], tmm1", whole.add(TILE_BYTES), 64);
+        tile!("tilestored [{at} + {line}*1], tmm2", whole.add(2 * TILE_BYTES), 64);
+        tile!("tilestored [{at} + {line}*1], tmm3", whole.add(3 * TILE_BYTES), 64);
     }
 }

@@ -15,6 +15,16 @@
 //!
 //! A sum is added up tile by tile, or stretch by stretch, in the order of the columns, whatever its neighbours are.
 
+/// One tile instruction, with a place in memory or without. None is moved past another, nor past a read or write of memory.
+macro_rules! tile {
+    ($code:expr) => {
+        asm!($code, options(nostack))
+    };
+    ($code:expr, $at:expr, $line:expr) => {
+        asm!($code, at = in(reg) $at, line = in(reg) $line as usize, options(nostack))
+    };
+}
+
 mod amx;
 mod attention;
 mod bytes;

@@ -21,7 +21,7 @@ use crate::kernels::int::{
 };
 use crate::kernels::product::{Group, Product};
 use crate::pack::{Codes, Form, Matrix, Scales, TILE, TILES_PER_SUPER};
-use crate::simd::avx512::Avx512;
+use crate::simd::avx512::{Avx512, joined};
 use crate::simd::{LANES, LOW_BITS, Simd};
 
 use super::TILE_ROWS;
@@ -124,13 +124,6 @@ impl<'a> Laid<'a> {
 
 const fn groups_per_tile<'a, Z: ScaleView<'a>>() -> usize {
     if Z::HALVES { 2 } else { 1 }
-}
-
-/// A tile instruction with a place in memory. None is moved past another, nor past a read or write of memory.
-macro_rules! tile {
-    ($code:expr, $at:expr, $line:expr) => {
-        asm!($code, at = in(reg) $at, line = in(reg) $line as usize, options(nostack))
-    };
 }
 
 /// Sums of a tile of activations with one of weights, from zero.
@@ -471,11 +464,7 @@ impl<'a, Z: ScaleView<'a>> Rows<Z> {
         unsafe {
             let high = _mm512_load_si512(whole.add(ROW * LANES).cast());
             let low = _mm512_load_si512(whole.add((TILE_ROWS + ROW) * LANES).cast());
-            let dot = if narrow {
-                join_narrow(high, low)
-            } else {
-                _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(high), low)
-            };
+            let dot = if narrow { join_narrow(high, low) } else { joined(high, low) };
             let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps(*self.scales.add(ROW)));
             let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
             if Z::MIN && !Z::SUPER {

@@ -58,7 +58,28 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
     }
     let logits = lowering.read(program.logits)?;
     lowering.plan.keep(logits);
+    for worker in 0..workers {
+        foretell(&mut lowering.steps, worker);
+    }
     Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits, input })
+}
+
+/// Tells each product what the worker multiplies after it; after the last one, that is the first one again.
+fn foretell(steps: &mut [Step], worker: usize) {
+    let first = |part: &LinearPart| Some((part.weight, part.panels[worker].start));
+    let mut next = steps.iter().find_map(|step| match step {
+        Step::Linear { parts, .. } => parts.iter().find(|p| !p.panels[worker].is_empty()).and_then(first),
+        _ => None,
+    });
+    for step in steps.iter_mut().rev() {
+        let Step::Linear { parts, .. } = step else { continue };
+        for part in parts.iter_mut().rev() {
+            part.next.push(next);
+            if !part.panels[worker].is_empty() {
+                next = first(part);
+            }
+        }
+    }
 }
 
 struct Lowering<'a> {
@@ -331,6 +352,7 @@ impl Lowering<'_> {
                     panels: tile_panels,
                 }),
                 panels,
+                next: Vec::new(),
             })
             .collect();
         self.wide(Step::Linear { parts, then });

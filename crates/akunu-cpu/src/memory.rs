@@ -92,6 +92,11 @@ impl Shared {
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
 
+    /// Where it is.
+    pub(crate) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
     fn check<T>(&self, offset: usize, count: usize) {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
         assert!(end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>()));

@@ -72,6 +72,8 @@ pub(crate) struct LinearPart {
     pub(crate) tiled: Option<Tiled>,
     /// The panels of each worker.
     pub(crate) panels: Vec<Range<usize>>,
+    /// What each worker multiplies after this, and the first of its panels.
+    pub(crate) next: Vec<Option<(Slice, usize)>>,
 }
 
 /// The product of rows in tiles.

@@ -126,6 +126,7 @@ impl Machine {
             x,
             out: self.columns(part.out, rows.start, rows.len()),
             bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
+            next: part.next[worker].and_then(|(weight, at)| Some((self.weights.matrix(weight).ok()?, at))),
         }
     }
 
@@ -543,7 +544,7 @@ impl Machine {
                 }
             }
         };
-        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None });
+        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None, next: None });
         columns
     }
 

@@ -114,15 +114,19 @@ impl<T: Float> FloatProduct<'_, T> {
             std::array::from_fn(|p| matrix.plane::<T::Bits>(first + p, 0, cols * LANES).as_chunks().0);
         let vector = size_of::<[T::Bits; LANES]>();
         let early = (AHEAD_BESIDE / vector).clamp(1, cols);
+        // Past the end of a panel comes the beginning of the one that its stream goes on with.
+        let past: [_; P] = std::array::from_fn(|p| {
+            self.product.further(first + p, P).codes.wrapping_sub((cols - early) * vector)
+        });
         let (mut even, mut odd) = ([S::splat(0.0); P], [S::splat(0.0); P]);
         let (pairs, last) = x.as_chunks::<2>();
         for (i, &[x0, x1]) in pairs.iter().enumerate() {
-            // Past the end of a panel comes the beginning of the one that its stream goes on with.
-            let past = if 2 * i + early < cols { 0 } else { P * matrix.planes.end - cols * vector };
+            let ends = 2 * i + early >= cols;
             for p in 0..P {
                 let from = &weights[p][2 * i..2 * i + 2];
+                let ahead = if ends { past[p] } else { early * vector };
                 for line in (0..2 * vector).step_by(64) {
-                    S::prefetch(from.as_ptr().cast::<u8>().wrapping_add(early * vector + past + line));
+                    S::prefetch(from.as_ptr().cast::<u8>().wrapping_add(ahead).wrapping_add(line));
                 }
                 even[p] = S::fma(T::load::<S>(&from[0]), S::splat(x0), even[p]);
                 odd[p] = S::fma(T::load::<S>(&from[1]), S::splat(x1), odd[p]);

@@ -327,16 +327,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
         let matrix = self.product.matrix;
         let tiles = matrix.cols / TILE;
-        // The panels that are next in line begin so many bytes after these.
-        let next = P * matrix.planes.end;
+        let further: [_; P] = std::array::from_fn(|p| self.product.further(first + p, P));
         let streams = Streams {
             x: &self.x[row * tiles..(row + 1) * tiles],
             codes: std::array::from_fn(|p| {
                 matrix.plane::<u8>(first + p, 0, tiles * U::BITS * 64).as_chunks().0
             }),
-            scales: std::array::from_fn(|p| Z::view(matrix, first + p, next)),
+            scales: std::array::from_fn(|p| Z::view(matrix, first + p, further[p].scales)),
             early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
-            past: next - tiles * U::BITS * 64,
+            past: further.map(|further| further.codes.wrapping_sub(tiles * U::BITS * 64)),
         };
         let mut sums = [S::splat(0.0); P];
         if Z::SUPER {
@@ -374,9 +373,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         tile: usize,
         sums: &mut [S::F; P],
     ) {
-        let past = if tile + streams.early < streams.x.len() { 0 } else { streams.past };
-        let ahead = streams.early * U::BITS * 64 + past;
+        let (ahead, ends) = (streams.early * U::BITS * 64, tile + streams.early >= streams.x.len());
         for (p, sum) in sums.iter_mut().enumerate() {
+            let ahead = if ends { ahead.wrapping_add(streams.past[p]) } else { ahead };
             let vectors = &streams.codes[p][tile * U::BITS..(tile + 1) * U::BITS];
             let sum = std::array::from_mut(sum);
             self.scaled::<S, 1>(vectors, &streams.scales[p], streams.x, tile, ahead, sum);
@@ -556,8 +555,8 @@ struct Streams<'a, Z, const P: usize> {
     scales: [Z; P],
     /// How many tiles before their use codes are asked for.
     early: usize,
-    /// Bytes from the end of a panel's codes to those of the panel that its stream goes on with.
-    past: usize,
+    /// Bytes from the end of each panel's codes to those of the panel that its stream goes on with.
+    past: [usize; P],
 }
 
 /// [`add_minima`] of one tile of each panel.

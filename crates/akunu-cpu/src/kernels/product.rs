@@ -56,6 +56,15 @@ pub(crate) struct Product<'a> {
     pub(crate) out: Columns,
     /// One for each row of the slice.
     pub(crate) bias: Option<&'a [f32]>,
+    /// The matrix that the worker goes on with, and the panel it begins at.
+    pub(crate) next: Option<(&'a Matrix, usize)>,
+}
+
+/// Bytes from a panel to the one that its stream goes on with.
+#[derive(Clone, Copy)]
+pub(crate) struct Further {
+    pub(crate) codes: usize,
+    pub(crate) scales: usize,
 }
 
 /// A matrix in shared memory, of which each worker writes its own columns.
@@ -67,6 +76,22 @@ pub(crate) struct Columns {
 }
 
 impl Product<'_> {
+    /// How far it is from a panel, one of `beside` side by side, to the one that its stream goes on with: of this product, or of the
+    /// next one. For asking the processor ahead of time: what is said of minima and of other forms may be off.
+    #[inline(always)]
+    pub(crate) fn further(&self, panel: usize, beside: usize) -> Further {
+        let (then, end) = (panel + beside, self.panels.end);
+        let (matrix, then) = match self.next {
+            _ if then < end => (self.matrix, then),
+            Some((next, first)) => (next, first + then - end),
+            None => (self.matrix, panel),
+        };
+        let from = |plane: fn(&Matrix) -> usize| {
+            matrix.address(then, plane(matrix)).wrapping_sub(self.matrix.address(panel, plane(self.matrix)))
+        };
+        Further { codes: from(|_| 0), scales: from(|matrix| matrix.planes.scales) }
+    }
+
     /// Writes what is wanted of sixteen outputs of one row.
     #[inline(always)]
     pub(crate) fn put<S: Simd>(&self, row: usize, panel: usize, sums: S::F) {

@@ -93,6 +93,12 @@ impl Matrix {
         unsafe { self.data.get(self.start + panel * self.planes.end + plane, count) }
     }
 
+    /// Where a plane of a panel is in memory, or would be if there were such a panel.
+    #[inline(always)]
+    pub(crate) fn address(&self, panel: usize, plane: usize) -> usize {
+        self.data.address() + self.start + panel * self.planes.end + plane
+    }
+
     /// Writes a panel of floats as pairs. The error is a row with something that is not finite.
     ///
     /// # Safety

@@ -113,18 +113,18 @@ impl Drop for Tiles {
 macro_rules! two_rows {
     ($low:expr) => {
         concat!(
-            "tileloadd tmm4, [{a0} + {line}*1]\n",
-            "tileloadd tmm6, [{b0} + {line}*1 + {from}]\n",
-            "tileloadd tmm5, [{a1} + {line}*1]\n",
-            "tileloadd tmm7, [{b1} + {line}*1 + {from}]\n",
+            apart!("tileloadd tmm4, [{a0} + {line}*1]"),
+            apart!("tileloadd tmm6, [{b0} + {line}*1 + {from}]"),
+            apart!("tileloadd tmm5, [{a1} + {line}*1]"),
+            apart!("tileloadd tmm7, [{b1} + {line}*1 + {from}]"),
             "2:\n",
             $low,
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm4, [{a0} + {line}*1 + 1024]\n",
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tdpbf16ps tmm3, tmm5, tmm7\n",
-            "tileloadd tmm5, [{a1} + {line}*1 + 1024]\n",
+            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
+            apart!("tileloadd tmm4, [{a0} + {line}*1 + 1024]"),
+            apart!("tdpbf16ps tmm2, tmm5, tmm6"),
+            apart!("tdpbf16ps tmm3, tmm5, tmm7"),
+            apart!("tileloadd tmm5, [{a1} + {line}*1 + 1024]"),
             "dec {steps}\n",
             "cmovz {a_step}, {steps}\n",
             "cmovz {b_step}, {steps}\n",
@@ -132,14 +132,14 @@ macro_rules! two_rows {
             "add {a1}, {a_step}\n",
             "add {b0}, {b_step}\n",
             "add {b1}, {b_step}\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm4, [{a0} + {line}*1]\n",
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tileloadd tmm6, [{b0} + {line}*1 + {from}]\n",
-            "tdpbf16ps tmm3, tmm5, tmm7\n",
-            "tileloadd tmm5, [{a1} + {line}*1]\n",
-            "tileloadd tmm7, [{b1} + {line}*1 + {from}]\n",
+            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
+            apart!("tileloadd tmm4, [{a0} + {line}*1]"),
+            apart!("tdpbf16ps tmm2, tmm5, tmm6"),
+            apart!("tileloadd tmm6, [{b0} + {line}*1 + {from}]"),
+            apart!("tdpbf16ps tmm3, tmm5, tmm7"),
+            apart!("tileloadd tmm5, [{a1} + {line}*1]"),
+            apart!("tileloadd tmm7, [{b1} + {line}*1 + {from}]"),
             "test {steps}, {steps}\n",
             "jnz 2b\n",
         )
@@ -151,14 +151,14 @@ macro_rules! one_row {
         concat!(
             "2:\n",
             $low,
-            "tileloadd tmm6, [{b0} + {line}*1]\n",
+            apart!("tileloadd tmm6, [{b0} + {line}*1]"),
             $high,
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tileloadd tmm7, [{b1} + {line}*1]\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm4, [{a0} + {line}*1 + 1024]\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+            apart!("tileloadd tmm7, [{b1} + {line}*1]"),
+            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
+            apart!("tileloadd tmm4, [{a0} + {line}*1 + 1024]"),
+            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
             "add {a0}, 2048\n",
             "add {b0}, {step}\n",
             "add {b1}, {step}\n",
@@ -192,10 +192,10 @@ pub(super) unsafe fn multiply_two<const SPLIT: bool, const FRESH: bool>(s: Stret
             asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
         } else {
             asm!(
-                "tileloadd tmm0, [{c} + {line}*1]",
-                "tileloadd tmm1, [{c} + {line}*1 + 1024]",
-                "tileloadd tmm2, [{c} + {line}*1 + 2048]",
-                "tileloadd tmm3, [{c} + {line}*1 + 3072]",
+                apart!("tileloadd tmm0, [{c} + {line}*1]"),
+                apart!("tileloadd tmm1, [{c} + {line}*1 + 1024]"),
+                apart!("tileloadd tmm2, [{c} + {line}*1 + 2048]"),
+                apart!("tileloadd tmm3, [{c} + {line}*1 + 3072]"),
                 c = in(reg) c,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
@@ -204,12 +204,12 @@ pub(super) unsafe fn multiply_two<const SPLIT: bool, const FRESH: bool>(s: Stret
         if SPLIT {
             asm!(
                 two_rows!(concat!(
-                    "tdpbf16ps tmm0, tmm4, tmm6\n",
-                    "tdpbf16ps tmm2, tmm5, tmm6\n",
-                    "tileloadd tmm6, [{b0} + {line}*1]\n",
-                    "tdpbf16ps tmm1, tmm4, tmm7\n",
-                    "tdpbf16ps tmm3, tmm5, tmm7\n",
-                    "tileloadd tmm7, [{b1} + {line}*1]\n",
+                    apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+                    apart!("tdpbf16ps tmm2, tmm5, tmm6"),
+                    apart!("tileloadd tmm6, [{b0} + {line}*1]"),
+                    apart!("tdpbf16ps tmm1, tmm4, tmm7"),
+                    apart!("tdpbf16ps tmm3, tmm5, tmm7"),
+                    apart!("tileloadd tmm7, [{b1} + {line}*1]"),
                 )),
                 a0 = inout(reg) a0 => _,
                 a1 = inout(reg) a1 => _,
@@ -238,10 +238,10 @@ pub(super) unsafe fn multiply_two<const SPLIT: bool, const FRESH: bool>(s: Stret
             );
         }
         asm!(
-            "tilestored [{c} + {line}*1], tmm0",
-            "tilestored [{c} + {line}*1 + 1024], tmm1",
-            "tilestored [{c} + {line}*1 + 2048], tmm2",
-            "tilestored [{c} + {line}*1 + 3072], tmm3",
+            apart!("tilestored [{c} + {line}*1], tmm0"),
+            apart!("tilestored [{c} + {line}*1 + 1024], tmm1"),
+            apart!("tilestored [{c} + {line}*1 + 2048], tmm2"),
+            apart!("tilestored [{c} + {line}*1 + 3072], tmm3"),
             c = in(reg) c,
             line = in(reg) 64usize,
             options(nostack),
@@ -262,8 +262,8 @@ pub(super) unsafe fn multiply_one<const SPLIT: bool, const FRESH: bool>(s: Stret
             asm!("tilezero tmm0", "tilezero tmm1", options(nostack, nomem));
         } else {
             asm!(
-                "tileloadd tmm0, [{c} + {line}*1]",
-                "tileloadd tmm1, [{c} + {line}*1 + 1024]",
+                apart!("tileloadd tmm0, [{c} + {line}*1]"),
+                apart!("tileloadd tmm1, [{c} + {line}*1 + 1024]"),
                 c = in(reg) c,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
@@ -273,11 +273,11 @@ pub(super) unsafe fn multiply_one<const SPLIT: bool, const FRESH: bool>(s: Stret
             asm!(
                 one_row!(
                     concat!(
-                        "tileloadd tmm6, [{b0} + {line}*1 + 1024]\n",
-                        "tileloadd tmm4, [{a0} + {line}*1]\n",
-                        "tdpbf16ps tmm0, tmm4, tmm6\n",
-                        "tileloadd tmm7, [{b1} + {line}*1 + 1024]\n",
-                        "tdpbf16ps tmm1, tmm4, tmm7\n",
+                        apart!("tileloadd tmm6, [{b0} + {line}*1 + 1024]"),
+                        apart!("tileloadd tmm4, [{a0} + {line}*1]"),
+                        apart!("tdpbf16ps tmm0, tmm4, tmm6"),
+                        apart!("tileloadd tmm7, [{b1} + {line}*1 + 1024]"),
+                        apart!("tdpbf16ps tmm1, tmm4, tmm7"),
                     ),
                     ""
                 ),
@@ -291,7 +291,7 @@ pub(super) unsafe fn multiply_one<const SPLIT: bool, const FRESH: bool>(s: Stret
             );
         } else {
             asm!(
-                one_row!("", "tileloadd tmm4, [{a0} + {line}*1]\n"),
+                one_row!("", apart!("tileloadd tmm4, [{a0} + {line}*1]")),
                 a0 = inout(reg) a0 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
@@ -302,8 +302,8 @@ pub(super) unsafe fn multiply_one<const SPLIT: bool, const FRESH: bool>(s: Stret
             );
         }
         asm!(
-            "tilestored [{c} + {line}*1], tmm0",
-            "tilestored [{c} + {line}*1 + 1024], tmm1",
+            apart!("tilestored [{c} + {line}*1], tmm0"),
+            apart!("tilestored [{c} + {line}*1 + 1024], tmm1"),
             c = in(reg) c,
             line = in(reg) 64usize,
             options(nostack),

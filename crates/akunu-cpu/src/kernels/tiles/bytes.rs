@@ -6,6 +6,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use crate::simd::LANES;
 
@@ -31,15 +32,17 @@ pub(super) struct Target {
     pub(super) rows: *const f32,
     /// The outputs' scales of both panels, of the sums of `high·low`.
     pub(super) outputs: *const f32,
+    /// Which lanes of the sums are added to; the others begin here.
+    pub(super) old: __mmask16,
 }
 
 impl Target {
-    /// Adds one row of one panel. `FRESH`: the sums begin here.
+    /// Adds one row of one panel.
     ///
     /// # Safety
     /// The processor has AVX-512 F; the target can be read and written.
     #[inline(always)]
-    unsafe fn add<const FRESH: bool>(self, whole: *const Whole, line: usize) {
+    unsafe fn add(self, whole: *const Whole, line: usize) {
         let (panel, row) = (line / TILE_ROWS, line % TILE_ROWS);
         // SAFETY: the caller's promise.
         unsafe {
@@ -50,81 +53,128 @@ impl Target {
             let outputs = _mm512_loadu_ps(self.outputs.add(LANES * panel));
             let scale = _mm512_mul_ps(outputs, _mm512_set1_ps(*self.rows.add(row)));
             let to = self.sums.add(LANES * line);
-            let sum = if FRESH {
-                _mm512_mul_ps(sum, scale)
-            } else {
-                _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(to))
-            };
+            let sum = _mm512_fmadd_ps(sum, scale, _mm512_maskz_loadu_ps(self.old, to));
             _mm512_storeu_ps(to, sum);
         }
     }
+}
 
-    /// Adds all rows of both panels.
+/// A product whose sums are yet to become floats.
+pub(super) struct Earlier {
+    pub(super) whole: *const Whole,
+    pub(super) target: Target,
+    /// How many lines have been added.
+    done: usize,
+}
+
+impl Earlier {
+    pub(super) fn new(whole: *const Whole, target: Target) -> Earlier {
+        Earlier { whole, target, done: 0 }
+    }
+
+    /// Adds the next lines of all.
+    ///
+    /// # Safety
+    /// As [`Target::add`]; there are as many.
+    #[inline(always)]
+    unsafe fn add(&mut self, lines: usize) {
+        for line in self.done..self.done + lines {
+            // SAFETY: the caller's promise.
+            unsafe { self.target.add(self.whole, line) };
+        }
+        self.done += lines;
+    }
+
+    /// Adds what is left.
     ///
     /// # Safety
     /// As [`Target::add`].
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn add_all<const FRESH: bool>(self, whole: *const Whole) {
-        for line in 0..2 * TILE_ROWS {
-            // SAFETY: the caller's promise.
-            unsafe { self.add::<FRESH>(whole, line) };
-        }
+    pub(super) unsafe fn add_all(mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.add(2 * TILE_ROWS - self.done) };
     }
 }
 
-/// Multiplies `STEPS` tiles of a block of rows by those of two panels, and adds the sums of an earlier product to where they
-/// belong meanwhile: tiles leave the vector units idle.
+/// Work in small pieces that can be done while tiles are multiplied.
+pub(super) trait Meanwhile {
+    /// What is done in [`PIECES`] pieces.
+    type Task;
+    /// The next task, if there is one.
+    ///
+    /// # Safety
+    /// The processor has what the work asks for.
+    unsafe fn next(&mut self) -> Option<Self::Task>;
+    /// One piece of a task.
+    ///
+    /// # Safety
+    /// As [`Meanwhile::next`].
+    unsafe fn piece(task: &Self::Task, piece: usize);
+}
+
+/// Pieces of a task.
+pub(super) const PIECES: usize = 8;
+
+/// Multiplies `steps` tiles (one, two or four) of a block of rows by those of two panels. Tiles leave the vector units idle: the sums
+/// of an earlier product are added to where they belong meanwhile, and a task is done with each step.
 ///
 /// # Safety
-/// Tiles are configured on this thread, and the processor has AVX-512 F; all tiles can be read, `whole` and the target written.
+/// Tiles are configured on this thread, and the processor has AVX-512 F and what the tasks ask for; all tiles can be read, `whole`
+/// and the target written.
 #[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn multiply<const STEPS: usize, const FRESH: bool>(
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn multiply<M: Meanwhile>(
     a: *const u8,
     b: [*const u8; 2],
+    steps: usize,
     whole: *mut Whole,
-    earlier: Option<(*const Whole, Target)>,
+    earlier: &mut Option<Earlier>,
+    tasks: &mut M,
 ) {
-    const { assert!(STEPS.is_power_of_two() && STEPS <= 4) };
-    let lines = 2 * TILE_ROWS / (4 * STEPS);
-    let mut line = 0;
-    // SAFETY: the caller's promise; there are `4 · STEPS` calls.
-    let mut meanwhile = || unsafe {
-        if let Some((whole, target)) = earlier {
-            for i in 0..lines {
-                target.add::<FRESH>(whole, line + i);
-            }
-            line += lines;
-        }
-    };
+    let lines = 2 * TILE_ROWS / (4 * steps);
     let [mut b0, mut b1] = b;
     let mut a = a;
-    // SAFETY: as above.
+    // SAFETY: the caller's promise; sums are added in `4 · steps` places.
     unsafe {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack));
         tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
         tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
         tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
-        for step in 0..STEPS {
+        for step in 0..steps {
+            let task = tasks.next();
+            let pieces = |pieces: Range<usize>| {
+                if let Some(task) = &task {
+                    pieces.for_each(|piece| M::piece(task, piece));
+                }
+            };
+            let mut add = || {
+                if let Some(earlier) = earlier {
+                    earlier.add(lines);
+                }
+            };
             tile!("tdpbssd tmm0, tmm4, tmm5");
-            meanwhile();
+            add();
             tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b0, 64);
+            pieces(0..2);
             tile!("tdpbssd tmm1, tmm4, tmm6");
-            meanwhile();
+            add();
             tile!("tdpbssd tmm2, tmm4, tmm7");
+            pieces(2..4);
             tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b1, 64);
             tile!("tdpbssd tmm3, tmm4, tmm7");
-            meanwhile();
+            add();
             tile!("tileloadd tmm4, [{at} + {line}*1 + 1024]", a, 64);
+            pieces(4..6);
             tile!("tdpbssd tmm2, tmm4, tmm5");
             (a, b0, b1) = (a.add(WORDS_BYTES), b0.add(WORDS_BYTES), b1.add(WORDS_BYTES));
-            if step + 1 < STEPS {
+            if step + 1 < steps {
                 tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
             }
-            meanwhile();
+            add();
             tile!("tdpbssd tmm3, tmm4, tmm6");
-            if step + 1 < STEPS {
+            pieces(6..8);
+            if step + 1 < steps {
                 tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
                 tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
             }

@@ -23,11 +23,11 @@ use crate::simd::{LANES, Simd};
 use crate::step::TileForm;
 
 use super::amx::{Stretch, Tiles, WHOLE, multiply_one, multiply_two};
-use super::bytes::{Target, Whole, multiply};
+use super::bytes::{Earlier, Meanwhile, PIECES, Target, Whole, multiply};
 use super::pair_product::{Made, Packed};
 use super::split::store_split;
 use super::stretch::SMALLEST;
-use super::unpack::{Exact, Floats, Ints, Weights, tile_bytes};
+use super::unpack::{Exact, Floats, IntTile, Ints, Weights, tile_bytes};
 use super::words::{LARGEST, Layout, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
@@ -45,7 +45,7 @@ pub(super) const BLOCKS: usize = 32;
 pub(crate) struct Scratch {
     /// `[panel][step]`, or pairs of several panels after another; or decode rows that are laid out.
     pub(super) weights: Shared,
-    /// `[panel][output]`: scales of a stretch of words.
+    /// `[pair][panel][output]`: scales of stretches of words.
     scales: Shared,
     /// Of a product, and of another one beside it: `[pair of blocks][pair of panels][block][panel]` of tiles.
     sums: [Shared; 2],
@@ -58,7 +58,7 @@ impl Scratch {
     pub(crate) fn new() -> Scratch {
         Scratch {
             weights: Shared::new(Scratch::WEIGHTS_BYTES),
-            scales: Shared::new(PANELS * LANES * size_of::<f32>()),
+            scales: Shared::new(SCALES * 2 * LANES * size_of::<f32>()),
             sums: [(); 2].map(|()| Shared::new(BLOCKS * PANELS * TILE_BYTES)),
         }
     }
@@ -254,7 +254,8 @@ impl Group<'_> {
         }
     }
 
-    /// Computes the sums of words, and writes them out if asked to.
+    /// Computes the sums of words, and writes them out if asked to: two panels by all rows, a stretch of columns at a time. The words
+    /// that are next are made meanwhile.
     ///
     /// # Safety
     /// AMX is available.
@@ -263,98 +264,42 @@ impl Group<'_> {
         // SAFETY: the caller's promise.
         let _tiles = unsafe { Tiles::configure(&WHOLE) };
         let layout = Layout::of(self.whole.product.matrix.cols);
-        for stretch in 0..layout.stretches() {
-            // SAFETY: the caller's promise, and tiles are configured.
-            unsafe {
-                self.unpack_words::<U, Z>(layout, stretch);
-                match (layout.steps(stretch), stretch == 0) {
-                    (STRETCH_STEPS, true) => self.multiply_words::<STRETCH_STEPS, true>(layout, stretch),
-                    (STRETCH_STEPS, false) => self.multiply_words::<STRETCH_STEPS, false>(layout, stretch),
-                    (2, true) => self.multiply_words::<2, true>(layout, stretch),
-                    (2, false) => self.multiply_words::<2, false>(layout, stretch),
-                    (_, true) => self.multiply_words::<1, true>(layout, stretch),
-                    (_, false) => self.multiply_words::<1, false>(layout, stretch),
-                }
-            }
-        }
-        if self.writes_out {
-            self.put();
-        }
-    }
-
-    /// Makes words of a stretch of the panels, with their scales.
-    ///
-    /// # Safety
-    /// AMX is available.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn unpack_words<'a, U: Unpack, Z: ScaleView<'a>>(&'a self, layout: Layout, stretch: usize) {
-        let matrix = self.whole.product.matrix;
-        let first = stretch * (STRETCH / TILE);
-        let tiles = first..(matrix.cols / TILE).min(first + STRETCH / TILE);
-        let room: *mut u8 = self.whole.scratch.weights.start_of(0, PANELS * PANEL_WORDS);
-        let scales: *mut f32 = self.whole.scratch.scales.start_of(0, PANELS * LANES);
-        for (i, panel) in self.panels.clone().enumerate() {
-            let weights = Ints::<U, Z>::view(matrix, panel);
-            // SAFETY: the scratch is this worker's own and has room for a stretch of `PANELS`.
-            unsafe {
-                let largest = weights.largest(tiles.clone());
-                let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, _mm512_set1_ps(SMALLEST));
-                let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(LARGEST), largest);
-                // What the sums of mixed bytes are to be multiplied by.
-                let scale = _mm512_mul_ps(largest, _mm512_set1_ps(256.0 / LARGEST));
-                _mm512_storeu_ps(scales.add(LANES * i), scale);
-                let to = room.add(i * PANEL_WORDS);
-                for tile in 0..2 * layout.steps(stretch) {
-                    let to = to.add(tile / 2 * WORDS_BYTES + tile % 2 * (TILE_BYTES / 2));
-                    if tile < tiles.len() {
-                        weights.unpack(tiles.start + tile, inverse, to);
-                    } else {
-                        to.write_bytes(0, TILE_BYTES / 2);
-                        to.add(TILE_BYTES).write_bytes(0, TILE_BYTES / 2);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Adds the products of a stretch of words to the sums: two panels, which stay in the first-level cache, by all rows.
-    ///
-    /// # Safety
-    /// AMX is available, and tiles are configured on this thread.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn multiply_words<const COUNT: usize, const FRESH: bool>(&self, layout: Layout, stretch: usize) {
-        let weights: *mut u8 = self.whole.scratch.weights.start_of(0, PANELS * PANEL_WORDS);
-        let outputs: *mut f32 = self.whole.scratch.scales.start_of(0, PANELS * LANES);
         let sums = self.sums.start_of::<f32>(0, BLOCKS * PANELS * TILE_BYTES / size_of::<f32>());
         let (mut one, mut other) = (Whole::new(), Whole::new());
         let (mut now, mut before) = (&raw mut one, &raw mut other);
         let mut earlier = None;
-        for pair in 0..self.panels.len().div_ceil(2) {
-            for (i, &block) in self.blocks.iter().enumerate() {
-                let from = block as usize * layout.block_bytes();
-                let tiles = &self.whole.tiles[from..from + layout.block_bytes()];
-                // SAFETY: within the scratch: there are at most `BLOCKS` by `PANELS / 2` pairs. Where the second panel of a
-                // pair is missing, what is left in its place makes sums that nobody reads.
-                unsafe {
-                    let b = weights.add(2 * pair * PANEL_WORDS);
-                    let b = [b.cast_const(), b.add(PANEL_WORDS).cast_const()];
+        // SAFETY: the caller's promise, and tiles are configured. All that is written is within the scratch: there are at most
+        // `BLOCKS` by `PANELS / 2` pairs. Where the second panel of a pair is missing, what is left in its place makes sums
+        // that nobody reads.
+        unsafe {
+            let mut ready = Making::<U, Z>::new(self, layout, 0);
+            ready.finish();
+            while let Some(Pair { stretch, pair, words, outputs, .. }) = ready.pair {
+                let mut making = Making::new(self, layout, ready.number + 1);
+                for (i, &block) in self.blocks.iter().enumerate() {
+                    let from = block as usize * layout.block_bytes();
+                    let tiles = &self.whole.tiles[from..from + layout.block_bytes()];
                     let a = tiles.as_ptr().add(layout.tiles(stretch));
-                    multiply::<COUNT, FRESH>(a, b, now, earlier);
+                    let b = [words.cast_const(), words.add(PANEL_WORDS).cast_const()];
+                    multiply(a, b, layout.steps(stretch), now, &mut earlier, &mut making);
                     let target = Target {
                         sums: sums.add(tile_of(i, 2 * pair) * TILE_ROWS * LANES),
                         rows: tiles.as_ptr().add(layout.scales(stretch)).cast(),
-                        outputs: outputs.add(2 * pair * LANES),
+                        outputs,
+                        old: if stretch == 0 { 0 } else { __mmask16::MAX },
                     };
-                    earlier = Some((now.cast_const(), target));
+                    earlier = Some(Earlier::new(now, target));
+                    (now, before) = (before, now);
                 }
-                (now, before) = (before, now);
+                making.finish();
+                ready = making;
+            }
+            if let Some(earlier) = earlier {
+                earlier.add_all();
             }
         }
-        if let Some((whole, target)) = earlier {
-            // SAFETY: as above.
-            unsafe { target.add_all::<FRESH>(whole) };
+        if self.writes_out {
+            self.put();
         }
     }
 
@@ -478,10 +423,129 @@ impl Group<'_> {
     }
 }
 
+/// A stretch of columns of two panels of a group.
+#[derive(Clone, Copy)]
+struct Pair {
+    stretch: usize,
+    pair: usize,
+    /// Where the words of both panels are.
+    words: *mut u8,
+    /// What the sums of mixed bytes are to be multiplied by.
+    outputs: *mut f32,
+}
+
+/// The words of a [`Pair`], made a tile at a time.
+struct Making<'a, U, Z> {
+    /// The how manyth of its group.
+    number: usize,
+    /// None after the last one.
+    pair: Option<Pair>,
+    /// As many panels as there are, and what their numbers are multiplied by.
+    panels: [Option<(Ints<'a, U, Z>, __m512)>; 2],
+    /// Those of the stretch.
+    tiles: Range<usize>,
+    /// How many have been made, of both panels together.
+    made: usize,
+}
+
+impl<'a, U: Unpack, Z: ScaleView<'a>> Making<'a, U, Z> {
+    /// # Safety
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI; words and scales of the pair two before this one are not used any more.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn new(group: &'a Group<'_>, layout: Layout, number: usize) -> Self {
+        let matrix = group.whole.product.matrix;
+        let pairs = group.panels.len().div_ceil(2);
+        let (stretch, pair) = (number / pairs, number % pairs);
+        if stretch >= layout.stretches() {
+            return Making { number, pair: None, panels: [None, None], tiles: 0..0, made: 0 };
+        }
+        let scratch = group.whole.scratch;
+        // SAFETY: within the scratch, which is this worker's own.
+        let (words, outputs) = unsafe {
+            let words: *mut u8 = scratch.weights.start_of(0, 4 * PANEL_WORDS);
+            let outputs: *mut f32 = scratch.scales.start_of(0, SCALES * 2 * LANES);
+            (words.add(number % 2 * 2 * PANEL_WORDS), outputs.add(number % SCALES * 2 * LANES))
+        };
+        let first = stretch * (STRETCH / TILE);
+        let tiles = first..(matrix.cols / TILE).min(first + STRETCH / TILE);
+        let made = |of: usize| {
+            let panel = group.panels.start + 2 * pair + of;
+            if !group.panels.contains(&panel) {
+                return None;
+            }
+            // The next pair's are needed after these.
+            let weights = Ints::<U, Z>::view(matrix, panel, 2 * matrix.planes.end);
+            // SAFETY: the caller's promise; there is room for the scales, and for words of a whole stretch.
+            unsafe {
+                let largest = weights.largest(tiles.clone());
+                let some = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, _mm512_set1_ps(SMALLEST));
+                let inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(LARGEST), largest);
+                let scale = _mm512_mul_ps(largest, _mm512_set1_ps(256.0 / LARGEST));
+                _mm512_storeu_ps(outputs.add(LANES * of), scale);
+                for tile in tiles.len()..2 * layout.steps(stretch) {
+                    let to = words.add(of * PANEL_WORDS + lines_of(tile));
+                    to.write_bytes(0, TILE_BYTES / 2);
+                    to.add(TILE_BYTES).write_bytes(0, TILE_BYTES / 2);
+                }
+                Some((weights, inverse))
+            }
+        };
+        let panels = [made(0), made(1)];
+        Making { number, pair: Some(Pair { stretch, pair, words, outputs }), panels, tiles, made: 0 }
+    }
+
+    /// Makes what has not been made.
+    ///
+    /// # Safety
+    /// As [`Making::new`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn finish(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            while let Some(task) = self.next() {
+                (0..PIECES).for_each(|piece| Self::piece(&task, piece));
+            }
+        }
+    }
+}
+
+impl<'a, U: Unpack, Z: ScaleView<'a>> Meanwhile for Making<'a, U, Z> {
+    type Task = (IntTile<'a, U, Z>, *mut u8);
+
+    #[inline(always)]
+    unsafe fn next(&mut self) -> Option<Self::Task> {
+        let Pair { words, .. } = self.pair?;
+        let (of, tile) = (self.made / self.tiles.len(), self.made % self.tiles.len());
+        let (weights, inverse) = self.panels.get(of)?.as_ref()?;
+        self.made += 1;
+        // SAFETY: the caller's promise; the tile is one of the stretch.
+        unsafe {
+            let to = words.add(of * PANEL_WORDS + lines_of(tile));
+            Some((weights.tile(self.tiles.start + tile, *inverse), to))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn piece((tile, to): &Self::Task, piece: usize) {
+        // SAFETY: the caller's promise; there is room for the lines of a tile.
+        unsafe { tile.put(piece, *to) };
+    }
+}
+
+/// Where the lines of a tile's words begin in a panel's words of a stretch: two tiles of columns make one of bytes.
+fn lines_of(tile: usize) -> usize {
+    tile / 2 * WORDS_BYTES + tile % 2 * (TILE_BYTES / 2)
+}
+
 /// Bytes from one panel's words of a stretch to the next one's.
 const PANEL_WORDS: usize = STRETCH_STEPS * WORDS_BYTES;
 
-const _: () = assert!(PANELS * PANEL_WORDS <= PANELS * STEPS * SPLIT_BYTES);
+/// Pairs whose scales are kept: the one that is multiplied, the one before it, whose last sums are yet to become floats, and the next.
+const SCALES: usize = 3;
+
+const _: () = assert!(4 * PANEL_WORDS <= Scratch::WEIGHTS_BYTES);
 // A group of panels makes a whole stretch of the next product's columns.
 const _: () = assert!(PANELS * LANES == STRETCH);
 

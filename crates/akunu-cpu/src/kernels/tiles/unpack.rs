@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::kernels::float::Float;
-use crate::kernels::int::{AHEAD, ScaleView, Unpack};
+use crate::kernels::int::{ScaleView, Unpack};
 use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
@@ -38,6 +38,7 @@ pub(super) struct Ints<'a, U, Z> {
     codes: &'a [[u8; 64]],
     scales: Z,
     zero: f32,
+    ahead: usize,
     kind: PhantomData<U>,
 }
 
@@ -55,12 +56,12 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     /// The code in the middle.
     const MIDDLE: f32 = (1 << (Self::BITS - 1)) as f32;
 
-    /// One panel.
+    /// One panel. Whoever reads scales or takes a tile asks for those `ahead` bytes further on.
     #[inline(always)]
-    pub(super) fn view(matrix: &'a Matrix, panel: usize) -> Self {
+    pub(super) fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
         let Form::Int { zero, .. } = matrix.form else { unreachable!("chosen by form") };
         let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
-        Ints { codes, scales: Z::view(matrix, panel, AHEAD), zero: zero as f32, kind: PhantomData }
+        Ints { codes, scales: Z::view(matrix, panel, ahead), zero: zero as f32, ahead, kind: PhantomData }
     }
 
     /// The scale and the minimum of half a tile; the same for both where groups are as long as tiles.
@@ -121,33 +122,59 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
         [_mm512_sub_ps(first, zero), _mm512_sub_ps(last, zero)]
     }
 
-    /// Writes the words of one tile, its numbers times `inverse`: eight lines of a tile of bytes.
+    /// One tile whose numbers, times `inverse`, are to become words.
+    ///
+    /// # Safety
+    /// As [`Ints::largest`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(super) unsafe fn tile(&self, tile: usize, inverse: __m512) -> IntTile<'a, U, Z> {
+        let vectors = &self.codes[tile * U::BITS..(tile + 1) * U::BITS];
+        for vector in vectors {
+            Avx512::prefetch(vector.as_ptr().wrapping_add(self.ahead));
+        }
+        let codes = U::unpack::<Avx512>(vectors);
+        let factors = |half| {
+            let [scale, min] = self.group(tile, half);
+            if Self::DISTANCES {
+                let middle = _mm512_mul_ps(_mm512_set1_ps(Self::MIDDLE), inverse);
+                return [_mm512_castsi512_ps(twice(_mm512_mul_ps(scale, middle))), min];
+            }
+            [_mm512_mul_ps(scale, inverse), _mm512_mul_ps(min, inverse)]
+        };
+        let first = factors(0);
+        let second = if Z::HALVES { factors(1) } else { first };
+        IntTile { codes, factors: [first, second], zero: self.zero, kind: PhantomData }
+    }
+}
+
+/// A tile of [`Ints`] on its way to words.
+pub(super) struct IntTile<'a, U, Z> {
+    /// Of four columns each.
+    codes: [__m512i; 8],
+    /// Of each half: what distances from the middle are multiplied by, or scale and minimum.
+    factors: [[__m512; 2]; 2],
+    zero: f32,
+    kind: PhantomData<(&'a (), U, Z)>,
+}
+
+impl<'a, U: Unpack, Z: ScaleView<'a>> IntTile<'a, U, Z> {
+    /// Writes one of the eight lines.
     ///
     /// # Safety
     /// As [`Ints::largest`]; there is room for eight lines at `to`, and for eight more a tile further on.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub(super) unsafe fn unpack(&self, tile: usize, inverse: __m512, to: *mut u8) {
-        let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
-        if Self::DISTANCES {
-            let middle = _mm512_mul_ps(_mm512_set1_ps(Self::MIDDLE), inverse);
-            let first = twice(_mm512_mul_ps(self.group(tile, 0)[0], middle));
-            let second = if Z::HALVES { twice(_mm512_mul_ps(self.group(tile, 1)[0], middle)) } else { first };
-            for (step, codes) in codes.into_iter().enumerate() {
-                let scale = if step < 4 { first } else { second };
-                let [even, odd] = distances(codes, Self::BITS);
-                let (even, odd) = (_mm512_mulhrs_epi16(even, scale), _mm512_mulhrs_epi16(odd, scale));
-                // SAFETY: the caller's promise.
-                unsafe { put_words(even, odd, to.add(64 * step)) };
-            }
-            return;
-        }
-        let zero = _mm512_set1_ps(self.zero);
-        let groups = [self.group(tile, 0), self.group(tile, 1)];
-        let low_byte = _mm512_set1_epi32(0xff);
-        for (step, codes) in codes.into_iter().enumerate() {
-            let [scale, min] = groups[step / 4];
-            let (scale, min) = (_mm512_mul_ps(scale, inverse), _mm512_mul_ps(min, inverse));
+    pub(super) unsafe fn put(&self, line: usize, to: *mut u8) {
+        let codes = self.codes[line];
+        let [scale, min] = self.factors[line / 4];
+        let (even, odd) = if Ints::<'a, U, Z>::DISTANCES {
+            let scale = _mm512_castps_si512(scale);
+            let [even, odd] = distances(codes, Ints::<'a, U, Z>::BITS);
+            (_mm512_mulhrs_epi16(even, scale), _mm512_mulhrs_epi16(odd, scale))
+        } else {
+            let zero = _mm512_set1_ps(self.zero);
+            let low_byte = _mm512_set1_epi32(0xff);
             // Not multiplied out: (code - zero) is exact, and so a weight of zero stays zero.
             let word = |code: __m512i| {
                 let code = _mm512_cvtepi32_ps(code);
@@ -161,9 +188,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
             let w3 = word(_mm512_srli_epi32::<24>(codes));
             let even = _mm512_mask_blend_epi16(0xaaaa_aaaa, w0, _mm512_slli_epi32::<16>(w2));
             let odd = _mm512_mask_blend_epi16(0xaaaa_aaaa, w1, _mm512_slli_epi32::<16>(w3));
-            // SAFETY: the caller's promise.
-            unsafe { put_words(even, odd, to.add(64 * step)) };
-        }
+            (even, odd)
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put_words(even, odd, to.add(64 * line)) };
     }
 }
 

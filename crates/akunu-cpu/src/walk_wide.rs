@@ -11,7 +11,7 @@ use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soft
 use crate::kernels::cache::{WideTile, Widen};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
-use crate::kernels::tiles::{Laid, SEVERAL, TILE_ROWS};
+use crate::kernels::tiles::{Laid, several};
 use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
@@ -148,10 +148,10 @@ impl Machine {
                 if part.tiled.is_some() { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
                 let mut rows = rows.clone();
-                if let (Some(several), Some(scratch)) = (part.several, &self.scratch[worker].tiles) {
-                    while rows.len() >= SEVERAL {
+                if let (Some(product), Some(scratch)) = (part.several, &self.scratch[worker].tiles) {
+                    while several(rows.len()) > 0 {
                         let tiles = matrix.cols / TILE;
-                        let block = rows.start..rows.end.min(rows.start + TILE_ROWS);
+                        let block = rows.start..rows.start + several(rows.len());
                         // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
                         let groups: &[Group] = unsafe { self.view(state, part.x, worker, block.end * tiles) };
                         let groups = &groups[block.start * tiles..];
@@ -162,7 +162,7 @@ impl Machine {
                                 ((part.x, block.clone()), x)
                             });
                         rows.start = block.end;
-                        several(
+                        product(
                             &self.part_product(part, matrix, worker, block.clone(), Input::Groups(groups)),
                             &x,
                         );

@@ -201,7 +201,7 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
             all
         };
         let expected = logits(1, 1);
-        for (threads, piece) in [(1, 40), (2, 40), (3, 13)] {
+        for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
             assert!(logits(threads, piece) == expected, "{isa}, {threads} threads, pieces of {piece}");
         }
     }

@@ -49,7 +49,7 @@ pub(crate) use amx::is_available;
 pub(crate) use attention::{AttentionScratch, QUERIES_TOGETHER, TileAttention};
 pub(crate) use pairs::{Pairs, pack_pairs};
 pub(crate) use product::{Scratch, TileProduct, TileProductFn, tile_product_fn};
-pub(crate) use several::{Laid, SEVERAL, SeveralFn, several_fn};
+pub(crate) use several::{Laid, SeveralFn, several, several_fn};
 pub(crate) use split::Split;
 pub(crate) use words::Words;
 

@@ -276,12 +276,17 @@ impl Group<'_> {
             ready.finish();
             while let Some(Pair { stretch, pair, words, outputs, .. }) = ready.pair {
                 let mut making = Making::new(self, layout, ready.number + 1);
+                let first = self.blocks[0] as usize * layout.block_bytes() + layout.tiles(stretch);
                 for (i, &block) in self.blocks.iter().enumerate() {
                     let from = block as usize * layout.block_bytes();
                     let tiles = &self.whole.tiles[from..from + layout.block_bytes()];
                     let a = tiles.as_ptr().add(layout.tiles(stretch));
+                    let next = match self.blocks.get(i + 1) {
+                        Some(_) => a.wrapping_add(layout.block_bytes()),
+                        None => self.whole.tiles.as_ptr().wrapping_add(first),
+                    };
                     let b = [words.cast_const(), words.add(PANEL_WORDS).cast_const()];
-                    multiply(a, b, layout.steps(stretch), now, &mut earlier, &mut making);
+                    multiply(a, next, b, layout.steps(stretch), now, &mut earlier, &mut making);
                     let target = Target {
                         sums: sums.add(tile_of(i, 2 * pair) * TILE_ROWS * LANES),
                         rows: tiles.as_ptr().add(layout.scales(stretch)).cast(),

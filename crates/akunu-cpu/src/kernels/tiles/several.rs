@@ -28,8 +28,17 @@ use super::TILE_ROWS;
 use super::amx::{GROUPS, HALF_GROUPS, Tiles};
 use super::product::Scratch;
 
-/// How many rows of a block there must be for tiles to be faster than dots.
-pub(crate) const SEVERAL: usize = 12;
+/// Up to so many rows, both parts of their activations are in one tile.
+const HALF: usize = TILE_ROWS / 2;
+
+/// How many rows of some should be multiplied together by tiles; none where dots are faster.
+pub(crate) fn several(rows: usize) -> usize {
+    match rows {
+        12.. => rows.min(TILE_ROWS),
+        6.. => rows.min(HALF),
+        _ => 0,
+    }
+}
 
 /// A product of a block of rows, of which `x` is not looked at: they have been laid out.
 pub(crate) type SeveralFn = fn(&Product<'_>, &Laid<'_>);
@@ -70,6 +79,8 @@ struct Whole([[i32; LANES]; 2 * TOGETHER * TILE_ROWS]);
 /// Activations of a block of rows, as tiles are loaded from them.
 pub(crate) struct Laid<'a> {
     rows: usize,
+    /// For how many rows there is room: [`HALF`] of a tile, or a whole one.
+    room: usize,
     tiles: usize,
     /// `[tile][high, low][row]` of bytes.
     parts: *mut u8,
@@ -100,16 +111,17 @@ impl<'a> Laid<'a> {
         let floats = parts.wrapping_add((tiles + 1) * TILE_ROWS * 2 * LINE).cast::<f32>();
         let plane = |i: usize| floats.wrapping_add(i * (tiles + 1) * TILE_ROWS);
         let (scales, sums, half_sums) = (plane(0), plane(1), plane(2));
-        for row in 0..TILE_ROWS {
-            for tile in 0..tiles {
+        let room = if rows <= HALF { HALF } else { TILE_ROWS };
+        for tile in 0..tiles {
+            for row in 0..room {
                 let group = (row < rows).then(|| &x[row * tiles + tile]);
                 let [a, b] = group.map_or([0.0; 2], |group| group.scaled_sums);
                 // SAFETY: the scratch has room for all tiles; nobody else uses it by the caller's promise.
                 unsafe {
                     if let Some(group) = group {
-                        let to = parts.add((2 * TILE_ROWS * tile + row) * LINE);
+                        let to = parts.add((2 * room * tile + row) * LINE);
                         to.cast::<[i32; TILE / 4]>().write_unaligned(group.high);
-                        to.add(TILE_ROWS * LINE).cast::<[i32; TILE / 4]>().write_unaligned(group.low);
+                        to.add(room * LINE).cast::<[i32; TILE / 4]>().write_unaligned(group.low);
                     }
                     scales.add(tile * TILE_ROWS + row).write(group.map_or(0.0, |group| group.scale));
                     sums.add(tile * TILE_ROWS + row).write(a + b);
@@ -118,7 +130,7 @@ impl<'a> Laid<'a> {
                 }
             }
         }
-        Laid { rows, tiles, parts, scales, sums, half_sums, scratch: PhantomData }
+        Laid { rows, room, tiles, parts, scales, sums, half_sums, scratch: PhantomData }
     }
 }
 
@@ -240,16 +252,20 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
             let _tiles = Tiles::configure(if Z::HALVES { &HALF_GROUPS } else { &GROUPS });
-            self.panels();
+            if self.x.room == HALF {
+                self.panels::<HALF>();
+            } else {
+                self.panels::<TILE_ROWS>();
+            }
         }
     }
 
-    /// All panels.
+    /// All panels, where there is room for so many rows.
     ///
     /// # Safety
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn panels(&self) {
+    unsafe fn panels<const ROWS: usize>(&self) {
         let (x, matrix) = (self.x, self.product.matrix);
         let per_tile = groups_per_tile::<Z>();
         let per_step = TOGETHER / per_tile;
@@ -287,57 +303,82 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             let adds_other = adds && other < x.tiles;
             // SAFETY: AMX is available and tiles are configured; all places are in the scratch and the rings.
             unsafe {
-                let a = x.parts.add(step * per_step * 2 * TILE_ROWS * LINE);
-                let a_other = a.add(if Z::HALVES { LINE / 2 } else { 2 * TILE_ROWS * LINE });
+                let a = x.parts.add(step * per_step * 2 * ROWS * LINE);
+                let a_other = a.add(if Z::HALVES { LINE / 2 } else { 2 * ROWS * LINE });
                 let b_other = b.add(if Z::HALVES { 64 * TILE / 8 } else { 64 * TILE / 4 });
                 let done_other = done.add(2 * TILE_ROWS * LANES);
                 macro_rules! add {
                     ($done:ident, $rows:ident, $($row:literal),+) => {
                         $(
-                            sums[$row] = $rows.add::<{ $row }>($done, Self::NARROW, sums[$row]);
+                            sums[$row] = $rows.add::<ROWS, $row>($done, Self::NARROW, sums[$row]);
                         )+
                     };
                 }
-                let low = TILE_ROWS * LINE;
+                macro_rules! add_first {
+                    ($done:ident, $rows:ident) => {
+                        add!($done, $rows, 0, 1, 2, 3);
+                        if ROWS > HALF {
+                            add!($done, $rows, 4, 5, 6, 7);
+                        }
+                    };
+                }
+                macro_rules! add_last {
+                    ($done:ident, $rows:ident) => {
+                        if ROWS > HALF {
+                            add!($done, $rows, 8, 9, 10, 11, 12, 13, 14, 15);
+                        } else {
+                            add!($done, $rows, 4, 5, 6, 7);
+                        }
+                    };
+                }
+                // Low parts that are not in the same tile as the high ones.
+                let apart = ROWS > HALF;
+                let low = ROWS * LINE;
                 if multiplies {
                     tile!("tileloadd tmm6, [{at} + {line}*1]", b, 64);
                     tile!("tileloadd tmm4, [{at} + {line}*1]", a, LINE);
                     product!(Self::SIGNED, 0, 4, 6);
-                    tile!("tileloadd tmm5, [{at} + {line}*1]", a.add(low), LINE);
+                    if apart {
+                        tile!("tileloadd tmm5, [{at} + {line}*1]", a.add(low), LINE);
+                    }
                 }
                 if stores {
                     tile!("tilestored [{at} + {line}*1], tmm2", before.add(2048), 64);
                 }
                 let rows = if adds { Rows::of(x, &scales, tile, 0) } else { Rows::none() };
                 if adds {
-                    add!(done, rows, 0, 1, 2, 3, 4, 5, 6, 7);
+                    add_first!(done, rows);
                 }
                 if multiplies {
-                    product!(Self::SIGNED, 1, 5, 6);
+                    if apart {
+                        product!(Self::SIGNED, 1, 5, 6);
+                    }
                     tile!("tileloadd tmm7, [{at} + {line}*1]", b_other, 64);
                     tile!("tileloadd tmm4, [{at} + {line}*1]", a_other, LINE);
                 }
-                if stores {
+                if stores && apart {
                     tile!("tilestored [{at} + {line}*1], tmm3", before.add(3072), 64);
                 }
                 if adds {
-                    add!(done, rows, 8, 9, 10, 11, 12, 13, 14, 15);
+                    add_last!(done, rows);
                 }
                 if multiplies {
                     product!(Self::SIGNED, 2, 4, 7);
-                    tile!("tileloadd tmm5, [{at} + {line}*1]", a_other.add(low), LINE);
+                    if apart {
+                        tile!("tileloadd tmm5, [{at} + {line}*1]", a_other.add(low), LINE);
+                    }
                     tile!("tilestored [{at} + {line}*1], tmm0", now, 64);
                 }
                 let rows = if adds_other { Rows::of(x, &scales, other, half) } else { Rows::none() };
                 if adds_other {
-                    add!(done_other, rows, 0, 1, 2, 3, 4, 5, 6, 7);
+                    add_first!(done_other, rows);
                 }
-                if multiplies {
+                if multiplies && apart {
                     product!(Self::SIGNED, 3, 5, 7);
                     tile!("tilestored [{at} + {line}*1], tmm1", now.add(1024), 64);
                 }
                 if adds_other {
-                    add!(done_other, rows, 8, 9, 10, 11, 12, 13, 14, 15);
+                    add_last!(done_other, rows);
                 }
                 if n + EARLY < total {
                     let room = weights[(n + EARLY) % (EARLY + 1)].as_mut_ptr();
@@ -351,8 +392,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             if Z::SUPER && (other + 1).is_multiple_of(TILES_PER_SUPER) {
                 let block = other / TILES_PER_SUPER;
                 let [scale, min] = scales.outer::<Avx512>(block);
-                let minima = self.minima(&scales, block);
-                each_row!(|ROW| {
+                let minima = self.minima(&scales, block, ROWS);
+                each_row!(|ROW| if ROW < ROWS {
                     let mut sum = Avx512::fma(sums[ROW], scale, Avx512::load(&outer[ROW]));
                     if Z::MIN {
                         sum = Avx512::fma(Avx512::load(&minima[ROW]), min, sum);
@@ -365,7 +406,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             if added == steps {
                 added = 0;
                 if !Z::SUPER {
-                    each_row!(|ROW| Avx512::store(sums[ROW], &mut outer[ROW]));
+                    each_row!(|ROW| if ROW < ROWS {
+                        Avx512::store(sums[ROW], &mut outer[ROW]);
+                    });
                     sums = [Avx512::splat(0.0); TILE_ROWS];
                 }
                 for (row, sums) in outer[..x.rows].iter().enumerate() {
@@ -383,7 +426,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// What a super-block's minima come to for each row, before they are scaled.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn minima(&self, scales: &Z, block: usize) -> [[f32; LANES]; TILE_ROWS] {
+    fn minima(&self, scales: &Z, block: usize, rows: usize) -> [[f32; LANES]; TILE_ROWS] {
         let mut minima = [[0.0; LANES]; TILE_ROWS];
         if !Z::MIN {
             return minima;
@@ -395,7 +438,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             *min = scales.min::<Avx512>(TILES_PER_SUPER * block + i / per_tile, i % per_tile);
         }
         let sums = if Z::HALVES { self.x.half_sums } else { self.x.sums };
-        for (row, minima) in minima.iter_mut().enumerate() {
+        for (row, minima) in minima[..rows].iter_mut().enumerate() {
             let mut sum = Avx512::splat(0.0);
             for (i, min) in mins[..groups].iter().enumerate() {
                 // SAFETY: there is a sum for every group and row.
@@ -454,16 +497,21 @@ impl<'a, Z: ScaleView<'a>> Rows<Z> {
         Rows { scale: zero, min: zero, scales: none, sums: none, kind: PhantomData }
     }
 
-    /// Adds a group's sums of one row. `narrow`: those with high parts have sixteen bits.
+    /// Adds a group's sums of one row of `ROWS`. `narrow`: those with high parts have sixteen bits.
     ///
     /// # Safety
     /// As [`Rows::of`]; `whole` has the sums of a group.
     #[inline(always)]
-    unsafe fn add<const ROW: usize>(&self, whole: *const i32, narrow: bool, sum: __m512) -> __m512 {
+    unsafe fn add<const ROWS: usize, const ROW: usize>(
+        &self,
+        whole: *const i32,
+        narrow: bool,
+        sum: __m512,
+    ) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
             let high = _mm512_load_si512(whole.add(ROW * LANES).cast());
-            let low = _mm512_load_si512(whole.add((TILE_ROWS + ROW) * LANES).cast());
+            let low = _mm512_load_si512(whole.add((ROWS + ROW) * LANES).cast());
             let dot = if narrow { join_narrow(high, low) } else { joined(high, low) };
             let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps(*self.scales.add(ROW)));
             let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);

@@ -144,13 +144,13 @@ macro_rules! product {
         if $signed {
             asm!(
                 concat!("tilezero tmm", $sums),
-                concat!("tdpbssd tmm", $sums, ", tmm", $x, ", tmm", $weights),
+                apart!(concat!("tdpbssd tmm", $sums, ", tmm", $x, ", tmm", $weights)),
                 options(nostack)
             )
         } else {
             asm!(
                 concat!("tilezero tmm", $sums),
-                concat!("tdpbsud tmm", $sums, ", tmm", $x, ", tmm", $weights),
+                apart!(concat!("tdpbsud tmm", $sums, ", tmm", $x, ", tmm", $weights)),
                 options(nostack)
             )
         }

@@ -272,11 +272,8 @@ fn cut<const N: usize, const M: usize>(block: &[u8; N], at: usize) -> [u8; M] {
 
 #[inline(always)]
 fn tile_bytes(bytes: &[u8; TILE]) -> Bytes {
-    let mut numbers = [0; TILE / 8];
-    for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
-        *number = u64::from_le_bytes(*bytes);
-    }
-    numbers
+    let number = |i: usize| u64::from_le_bytes(cut(bytes, 8 * i));
+    [number(0), number(1), number(2), number(3)]
 }
 
 /// The same bits of all bytes of a number.
@@ -287,11 +284,9 @@ const fn all(bits: u8) -> u64 {
 /// The elements of a tile, each with some of its bits turned: the words of eight-bit codes.
 #[inline(always)]
 fn eights(tile: &Bytes, turned: u8) -> [[u8; 4]; 8] {
-    let mut words = [[0; 4]; 8];
-    for (i, pair) in tile.iter().enumerate() {
-        [words[2 * i], words[2 * i + 1]] = split(pair ^ all(turned));
-    }
-    words
+    let pair = |i: usize| split(tile[i] ^ all(turned));
+    let [[a, b], [c, d], [e, f], [g, h]] = [pair(0), pair(1), pair(2), pair(3)];
+    [a, b, c, d, e, f, g, h]
 }
 
 /// The words of four-bit codes: the four bits of each element that begin at `place`.

@@ -64,11 +64,11 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
     Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits, input })
 }
 
-/// Tells each product what the worker multiplies after it; after the last one, that is the first one again.
+/// Tells each product what the worker multiplies after it, experts left out; after the last one, that is the first one again.
 fn foretell(steps: &mut [Step], worker: usize) {
-    let first = |part: &LinearPart| Some((part.weight, part.panels[worker].start));
+    let first = |part: &LinearPart| (part.weight, part.panels[worker].start);
     let mut next = steps.iter().find_map(|step| match step {
-        Step::Linear { parts, .. } => parts.iter().find(|p| !p.panels[worker].is_empty()).and_then(first),
+        Step::Linear { parts, .. } => parts.iter().find(|p| !p.panels[worker].is_empty()).map(first),
         _ => None,
     });
     for step in steps.iter_mut().rev() {
@@ -76,7 +76,7 @@ fn foretell(steps: &mut [Step], worker: usize) {
         for part in parts.iter_mut().rev() {
             part.next.push(next);
             if !part.panels[worker].is_empty() {
-                next = first(part);
+                next = Some(first(part));
             }
         }
     }

@@ -117,6 +117,19 @@ impl Drop for Shared {
     }
 }
 
+/// Asks for the cache line at that address, which need not be one, where processors can be asked.
+#[inline(always)]
+pub(crate) fn ask(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: nothing is read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Types any bytes are a value of.
 ///
 /// # Safety

@@ -61,8 +61,8 @@ impl Target {
 
 /// A product whose sums are yet to become floats.
 pub(super) struct Earlier {
-    pub(super) whole: *const Whole,
-    pub(super) target: Target,
+    whole: *const Whole,
+    target: Target,
     /// How many lines have been added.
     done: usize,
 }

@@ -1,4 +1,4 @@
-//! Prompt rows on processors with AVX-512, and [many decode rows](several) with AMX: blocks of sixteen rows, which are multiplied together.
+//! Prompt rows on processors with AVX-512, and [many decode rows](mod@several) with AMX: blocks of sixteen rows, which are multiplied together.
 //!
 //! Without AMX a number is an integer of 16 bits under the scale of its stretch of columns, and instructions multiply [pairs] of
 //! columns.
@@ -16,7 +16,7 @@
 //! A sum is added up tile by tile, or stretch by stretch, in the order of the columns, whatever its neighbours are.
 
 /// A tile instruction and six that do nothing. Processors take six instructions at a time, and where another thread runs on the same
-/// core, tile instructions among the same six take twice as long.
+/// core, those that multiply, load or store tiles take nearly twice as long if two are among the same six.
 macro_rules! apart {
     ($code:expr) => {
         concat!($code, "\nnop\nnop\nnop\nnop\nnop\nnop\n")

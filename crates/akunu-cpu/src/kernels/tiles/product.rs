@@ -31,7 +31,7 @@ use super::unpack::{Exact, Floats, IntTile, Ints, Weights, tile_bytes};
 use super::words::{LARGEST, Layout, STRETCH, STRETCH_STEPS, WORDS_BYTES, store_stretch};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
-/// Panels whose tiles are made at a time.
+/// Panels whose sums are made at a time, and whose tiles are, but for words.
 pub(super) const PANELS: usize = 16;
 
 /// Tiles of a stretch of columns. Tiles of all panels (1 MiB) stay in the second-level cache while rows pass, with the sums
@@ -43,7 +43,8 @@ pub(super) const BLOCKS: usize = 32;
 
 /// Room for one worker's tiles.
 pub(crate) struct Scratch {
-    /// `[panel][step]`, or pairs of several panels after another; or decode rows that are laid out.
+    /// `[panel][step]`, or pairs of several panels after another; `[pair of two][panel][step]` of words; or decode rows that are
+    /// laid out.
     pub(super) weights: Shared,
     /// `[pair][panel][output]`: scales of stretches of words.
     scales: Shared,
@@ -274,17 +275,18 @@ impl Group<'_> {
         unsafe {
             let mut ready = Making::<U, Z>::new(self, layout, 0);
             ready.finish();
-            while let Some(Pair { stretch, pair, words, outputs, .. }) = ready.pair {
+            while let Some(Pair { stretch, pair, words, outputs }) = ready.pair {
                 let mut making = Making::new(self, layout, ready.number + 1);
-                let first = self.blocks[0] as usize * layout.block_bytes() + layout.tiles(stretch);
+                let start = |block: u32, stretch: usize| {
+                    let at = block as usize * layout.block_bytes() + layout.tiles(stretch);
+                    self.whole.tiles.as_ptr().wrapping_add(at)
+                };
+                let after = start(self.blocks[0], making.pair.map_or(stretch, |pair| pair.stretch));
                 for (i, &block) in self.blocks.iter().enumerate() {
                     let from = block as usize * layout.block_bytes();
                     let tiles = &self.whole.tiles[from..from + layout.block_bytes()];
                     let a = tiles.as_ptr().add(layout.tiles(stretch));
-                    let next = match self.blocks.get(i + 1) {
-                        Some(_) => a.wrapping_add(layout.block_bytes()),
-                        None => self.whole.tiles.as_ptr().wrapping_add(first),
-                    };
+                    let next = self.blocks.get(i + 1).map_or(after, |&block| start(block, stretch));
                     let b = [words.cast_const(), words.add(PANEL_WORDS).cast_const()];
                     multiply(a, next, b, layout.steps(stretch), now, &mut earlier, &mut making);
                     let target = Target {
@@ -455,7 +457,8 @@ struct Making<'a, U, Z> {
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> Making<'a, U, Z> {
     /// # Safety
-    /// The processor has AVX-512 F, BW, VL, DQ and VNNI; words and scales of the pair two before this one are not used any more.
+    /// The processor has AVX-512 F, BW, VL, DQ and VNNI; words of the pair two before this one, and scales of the one three before,
+    /// are not used any more.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn new(group: &'a Group<'_>, layout: Layout, number: usize) -> Self {
@@ -474,12 +477,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Making<'a, U, Z> {
         };
         let first = stretch * (STRETCH / TILE);
         let tiles = first..(matrix.cols / TILE).min(first + STRETCH / TILE);
+        debug_assert!(!tiles.is_empty(), "rows are of whole tiles");
         let made = |of: usize| {
             let panel = group.panels.start + 2 * pair + of;
             if !group.panels.contains(&panel) {
                 return None;
             }
-            // The next pair's are needed after these.
+            // The next pair's are needed after these; what comes after the last pair of a stretch is not asked for.
             let weights = Ints::<U, Z>::view(matrix, panel, 2 * matrix.planes.end);
             // SAFETY: the caller's promise; there is room for the scales, and for words of a whole stretch.
             unsafe {

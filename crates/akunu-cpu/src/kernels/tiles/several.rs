@@ -1,8 +1,8 @@
 //! Products of several decode rows with integer weights, by tiles of bytes: the sums of [`IntProduct`], to the bit.
 //!
-//! The dot of a group is exact, whatever makes it. Here a product of tiles makes those of up to sixteen rows and sixteen outputs: one with
-//! the high parts of the activations and one with the low ones. They leave the tile registers as integers and are scaled and
-//! added in the same order as there.
+//! The dot of a group is exact, whatever makes it. Here products of tiles make those of up to sixteen rows and sixteen outputs: one with
+//! the high parts of the activations and one with the low ones, or of up to eight rows a single one, whose rows are both. They leave
+//! the tile registers as integers and are scaled and added in the same order as there.
 //!
 //! No step waits for the one before it: weights are made tiles some steps before they are multiplied, and sums are added to
 //! the others some steps later, because neither a tile that was just written nor sums that just left a register can be read
@@ -31,11 +31,12 @@ use super::product::Scratch;
 /// Up to so many rows, both parts of their activations are in one tile.
 const HALF: usize = TILE_ROWS / 2;
 
-/// How many rows of some should be multiplied together by tiles; none where dots are faster.
+/// How many rows of some should be multiplied together by tiles; none where dots are faster. Not a part of nine to eleven: weights
+/// would be read twice.
 pub(crate) fn several(rows: usize) -> usize {
     match rows {
         12.. => rows.min(TILE_ROWS),
-        6.. => rows.min(HALF),
+        6..=HALF => rows,
         _ => 0,
     }
 }

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::memory::Shared;
+use crate::memory::ask;
 use crate::pool::Pool;
 use crate::simd::{Kernel, LANES, Simd};
 use crate::{Cpu, Isa};
@@ -95,7 +96,7 @@ impl Kernel for Read<'_> {
         for i in 0..stream {
             for (j, sum) in sums.iter_mut().enumerate() {
                 let vector = &vectors[j * stream + i];
-                S::prefetch(vector.as_ptr().cast::<u8>().wrapping_add(AHEAD));
+                ask(vector.as_ptr().cast::<u8>().wrapping_add(AHEAD));
                 *sum = S::add(*sum, S::load(vector));
             }
         }

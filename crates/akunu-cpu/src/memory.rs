@@ -117,7 +117,7 @@ impl Drop for Shared {
     }
 }
 
-/// Asks for the cache line at that address, which need not be one, where processors can be asked.
+/// Asks for the cache line at that address, which need not be one, where the processor can be asked.
 #[inline(always)]
 pub(crate) fn ask(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -126,7 +126,12 @@ pub(crate) fn ask(at: *const u8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: nothing is read.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = at;
 }
 

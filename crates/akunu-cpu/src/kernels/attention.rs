@@ -6,6 +6,7 @@
 
 use akunu_program::{BLOCK, KV_GROUP};
 
+use crate::memory::ask;
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::cache::{SUBTILES, Tile};
@@ -128,7 +129,7 @@ impl<T: Tile> AttendBlock<'_, T> {
             let scales = self.tile.key_scales::<S>(group);
             for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
                 // An equal share of the values for each element.
-                ask::<S>(values, end * dim * T::ASKED, d * end * T::ASKED / 2, end * T::ASKED / 2);
+                ask_in_two(values, end * dim * T::ASKED, d * end * T::ASKED / 2, end * T::ASKED / 2);
                 let mut keys = [S::splat(0.0); V];
                 for i in 0..V {
                     // SAFETY: the tile's heads have `dim` elements, and `first + V` is at most the number of subtiles.
@@ -213,7 +214,7 @@ impl<T: Tile> AttendBlock<'_, T> {
         #[allow(clippy::needless_range_loop)] // positions also number the values
         for position in begin..end {
             if let Some(next) = next {
-                ask::<S>(next, next_bytes, position * share, share);
+                ask_in_two(next, next_bytes, position * share, share);
             }
             let mut values = [S::splat(0.0); C];
             for (c, value) in values.iter_mut().enumerate() {
@@ -241,10 +242,10 @@ impl<T: Tile> AttendBlock<'_, T> {
 
 /// Asks for a part of each half of some bytes: a processor that is asked in two places fetches more than one that is asked in one.
 #[inline(always)]
-fn ask<S: Simd>(start: *const u8, bytes: usize, from: usize, count: usize) {
+fn ask_in_two(start: *const u8, bytes: usize, from: usize, count: usize) {
     for line in (from..from + count).step_by(64) {
-        S::prefetch(start.wrapping_add(line));
-        S::prefetch(start.wrapping_add(bytes / 2 + line));
+        ask(start.wrapping_add(line));
+        ask(start.wrapping_add(bytes / 2 + line));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::memory::Plain;
+use crate::memory::{Plain, ask};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::product::{Input, Product};
@@ -126,7 +126,7 @@ impl<T: Float> FloatProduct<'_, T> {
                 let from = &weights[p][2 * i..2 * i + 2];
                 let ahead = if ends { past[p] } else { early * vector };
                 for line in (0..2 * vector).step_by(64) {
-                    S::prefetch(from.as_ptr().cast::<u8>().wrapping_add(ahead).wrapping_add(line));
+                    ask(from.as_ptr().cast::<u8>().wrapping_add(ahead).wrapping_add(line));
                 }
                 even[p] = S::fma(T::load::<S>(&from[0]), S::splat(x0), even[p]);
                 odd[p] = S::fma(T::load::<S>(&from[1]), S::splat(x1), odd[p]);
@@ -157,7 +157,7 @@ impl<T: Float> FloatProduct<'_, T> {
         let (pairs, last) = weights.as_chunks::<2>();
         for (i, [w0, w1]) in pairs.iter().enumerate() {
             for line in (0..2 * size_of_val(w0)).step_by(64) {
-                S::prefetch(w0.as_ptr().cast::<u8>().wrapping_add(AHEAD + line));
+                ask(w0.as_ptr().cast::<u8>().wrapping_add(AHEAD + line));
             }
             let (w0, w1) = (T::load::<S>(w0), T::load::<S>(w1));
             for m in 0..M {

@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::memory::ask;
 use crate::pack::{Form, IQ4_CODES, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::{Kernel, LANES, Simd};
 
@@ -157,9 +158,9 @@ pub(crate) trait ScaleView<'a> {
 
 /// Reads a vector of a plane, and asks for what lies `ahead` bytes further on.
 #[inline(always)]
-fn stream<S: Simd, T>(plane: &[T], at: usize, ahead: usize) -> &T {
+fn stream<T>(plane: &[T], at: usize, ahead: usize) -> &T {
     let vector = &plane[at];
-    S::prefetch(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
+    ask(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
     vector
 }
 
@@ -182,11 +183,11 @@ impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(stream::<S, _>(self.scales, tile, self.ahead))
+        S::load_f16(stream(self.scales, tile, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, _: usize) -> S::F {
-        S::load_f16(stream::<S, _>(self.mins, tile, self.ahead))
+        S::load_f16(stream(self.mins, tile, self.ahead))
     }
 }
 
@@ -217,18 +218,17 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream::<S, _>(self.scales, group, self.ahead))
+        S::load_i8(stream(self.scales, group, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
         let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream::<S, _>(self.mins, group, self.ahead))
+        S::load_i8(stream(self.mins, group, self.ahead))
     }
     #[inline(always)]
     fn outer<S: Simd>(&self, super_block: usize) -> [S::F; 2] {
-        let scale = S::load_f16(stream::<S, _>(self.supers, super_block, self.ahead));
-        let min =
-            if MIN { S::load_f16(stream::<S, _>(self.super_mins, super_block, self.ahead)) } else { scale };
+        let scale = S::load_f16(stream(self.supers, super_block, self.ahead));
+        let min = if MIN { S::load_f16(stream(self.super_mins, super_block, self.ahead)) } else { scale };
         [scale, min]
     }
 }
@@ -254,11 +254,11 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, 
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream::<S, _>(self.scales, if HALVES { 2 * tile + half } else { tile }, self.ahead))
+        S::load(stream(self.scales, if HALVES { 2 * tile + half } else { tile }, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream::<S, _>(self.mins, if HALVES { 2 * tile + half } else { tile }, self.ahead))
+        S::load(stream(self.mins, if HALVES { 2 * tile + half } else { tile }, self.ahead))
     }
 }
 
@@ -434,7 +434,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         sums: &mut [S::F; M],
     ) {
         for vector in vectors {
-            S::prefetch(vector.as_ptr().wrapping_add(ahead));
+            ask(vector.as_ptr().wrapping_add(ahead));
         }
         let codes = U::unpack::<S>(vectors);
         if Z::HALVES {

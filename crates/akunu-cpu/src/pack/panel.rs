@@ -126,7 +126,7 @@ fn lanes<'a>(parts: &'a [Part; LANES], of: impl Fn(&'a Part) -> &'a [u8]) -> [&'
 }
 
 /// Puts the numbers of sixteen rows, of `N` bytes each and equally many, side by side. Loops count here, since compilers do not
-/// always see through iterators side by side, and then this takes three times as long.
+/// always see through iterators side by side, and then packing takes up to twice as long.
 fn interleave<const N: usize>(plane: &mut [u8], rows: [&[u8]; LANES]) {
     let count = rows[0].len() / N;
     assert!(rows.iter().all(|row| row.len() >= N * count) && plane.len() >= N * LANES * count);

@@ -180,10 +180,6 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         let [low, high] = from.as_chunks::<32>().0 else { unreachable!() };
         each!(x in [low, high] => _mm256_loadu_si256(x.as_ptr().cast()))

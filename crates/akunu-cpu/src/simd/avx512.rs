@@ -122,10 +122,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_reduce_add_epi32(x) }
     }
     #[inline(always)]
-    fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }

@@ -80,9 +80,6 @@ pub(crate) trait Simd: Copy {
     fn store_i8(x: Self::I, to: &mut [i8; LANES]);
     fn sum_i(x: Self::I) -> i32;
 
-    /// Asks for the cache line at that address, which need not be one.
-    fn prefetch(at: *const u8);
-
     fn codes(from: &[u8; 64]) -> Self::C;
     fn and(x: Self::C, mask: u8) -> Self::C;
     fn or(x: Self::C, y: Self::C) -> Self::C;

@@ -178,10 +178,6 @@ impl Simd for Neon {
         unsafe { vaddvq_s32(vaddq_s32(vaddq_s32(x[0], x[1]), vaddq_s32(x[2], x[3]))) }
     }
     #[inline(always)]
-    fn prefetch(at: *const u8) {
-        unsafe { asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, readonly, preserves_flags)) }
-    }
-    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         let [a, b, c, d] = from.as_chunks::<16>().0 else { unreachable!() };
         each!(x in [a, b, c, d] => vld1q_u8(x.as_ptr()))

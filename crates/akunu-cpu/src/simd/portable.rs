@@ -205,8 +205,6 @@ impl Simd for Portable {
         x.iter().sum()
     }
     #[inline(always)]
-    fn prefetch(_: *const u8) {}
-    #[inline(always)]
     fn codes(from: &[u8; 64]) -> Self::C {
         *from
     }

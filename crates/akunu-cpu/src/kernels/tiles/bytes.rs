@@ -8,6 +8,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use crate::memory::ask;
 use crate::simd::LANES;
 
 use super::words::WORDS_BYTES;
@@ -152,13 +153,13 @@ pub(super) unsafe fn multiply<M: Meanwhile>(
             };
             let later = if step + 1 < steps { a.wrapping_add(WORDS_BYTES) } else { next };
             let mut asked = 0;
-            // In a quarter of the places: sums, and a quarter of the rows that are multiplied in the next step.
+            // In four places: some of the sums, and a quarter of the rows that are multiplied in the next step are asked for.
             let mut add = || {
                 if let Some(earlier) = earlier {
                     earlier.add(lines);
                 }
                 for line in (asked..asked + WORDS_BYTES / 4).step_by(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(later.wrapping_add(line).cast());
+                    ask(later.wrapping_add(line));
                 }
                 asked += WORDS_BYTES / 4;
             };

@@ -43,6 +43,7 @@ mod several;
 mod split;
 mod stretch;
 mod unpack;
+mod word_product;
 mod words;
 
 pub(crate) use amx::is_available;

@@ -20,6 +20,7 @@ use crate::kernels::int::{
     AHEAD, B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
 };
 use crate::kernels::product::{Group, Product};
+use crate::memory::ask;
 use crate::pack::{Codes, Form, Matrix, Scales, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::{Avx512, joined};
 use crate::simd::{LANES, LOW_BITS, Simd};
@@ -181,7 +182,7 @@ impl Stream {
             for i in 0..count {
                 let vectors = std::slice::from_raw_parts(self.at.cast::<[u8; 64]>(), U::BITS);
                 for vector in vectors {
-                    Avx512::prefetch(vector.as_ptr().wrapping_add(AHEAD));
+                    ask(vector.as_ptr().wrapping_add(AHEAD));
                 }
                 let codes = U::unpack::<Avx512>(vectors);
                 let to = to.cast::<__m512i>().add(8 * i);

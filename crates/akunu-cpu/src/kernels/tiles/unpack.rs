@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::kernels::float::Float;
 use crate::kernels::int::{ScaleView, Unpack};
+use crate::memory::ask;
 use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
@@ -131,7 +132,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     pub(super) unsafe fn tile(&self, tile: usize, inverse: __m512) -> IntTile<'a, U, Z> {
         let vectors = &self.codes[tile * U::BITS..(tile + 1) * U::BITS];
         for vector in vectors {
-            Avx512::prefetch(vector.as_ptr().wrapping_add(self.ahead));
+            ask(vector.as_ptr().wrapping_add(self.ahead));
         }
         let codes = U::unpack::<Avx512>(vectors);
         let factors = |half| {

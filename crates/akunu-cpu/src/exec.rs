@@ -376,6 +376,20 @@ impl State {
         if domain == Domain::Frames { &self.frames_in_tiles } else { &self.rows_in_tiles }
     }
 
+    /// Whether a row that is not in tiles is one of several in its block.
+    pub(crate) fn is_one_of_several(&self, domain: Domain, row: usize) -> bool {
+        let all = 0..self.outputs.len();
+        let plain = match domain {
+            Domain::Outputs => std::slice::from_ref(&all),
+            Domain::Tokens | Domain::Frames => self.in_tiles(domain).plain.as_slice(),
+        };
+        let rows = plain.iter().find(|rows| rows.contains(&row));
+        rows.is_some_and(|rows| {
+            let block = row / tiles::TILE_ROWS * tiles::TILE_ROWS;
+            tiles::are_several(rows.end.min(block + tiles::TILE_ROWS) - rows.start.max(block))
+        })
+    }
+
     /// Decides how the workers go about this batch, `in_tiles` if products take prompt rows so.
     fn begin(&mut self, batch: &Batch<'_>, in_tiles: bool) {
         self.outputs.clear();

@@ -11,12 +11,12 @@ use akunu_program::{Error, Result};
 
 use crate::Isa;
 use crate::kernels::product::{Group, product_fn};
-use crate::kernels::tiles::{self, TILE_ROWS, several_fn, tile_product_fn};
+use crate::kernels::tiles::{self, Laid, LaidForm, TILE_ROWS, several_fn, tile_product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
 use crate::step::{
-    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, TileForm, Tiled,
+    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Several, Step, Stored, Then, TileForm, Tiled,
     WeightsHead, WeightsStep,
 };
 use crate::weights::CpuWeights;
@@ -47,6 +47,7 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
         values: HashMap::new(),
         quantized: HashMap::new(),
         split: HashMap::new(),
+        laid: HashMap::new(),
     };
     // It is written before the first step.
     let mut inputs =
@@ -93,9 +94,11 @@ struct Lowering<'a> {
     steps: Vec<Step>,
     values: HashMap<ValueId, BufferId>,
     /// The same values as integers.
-    quantized: HashMap<ValueId, Quantized>,
+    quantized: HashMap<ValueId, Made>,
     /// The same values as tiles.
     split: HashMap<(ValueId, TileForm), BufferId>,
+    /// The same values as several rows are laid out.
+    laid: HashMap<(ValueId, LaidForm), Made>,
 }
 
 /// [`Op::Attend`], with queries that are ready.
@@ -110,11 +113,11 @@ struct Attend {
     out: ValueId,
 }
 
-/// A value as integers.
+/// A value in another form.
 #[derive(Clone, Copy)]
-struct Quantized {
-    groups: BufferId,
-    /// Which step makes them.
+struct Made {
+    buffer: BufferId,
+    /// Which step makes it.
     step: usize,
 }
 
@@ -215,30 +218,54 @@ impl Lowering<'_> {
         buffer
     }
 
-    /// The value in the form that products with this matrix read; of `all` rows, or only of those that are not in tiles.
-    fn input(&mut self, x: ValueId, form: Form, all: bool) -> Result<BufferId> {
+    /// The value in the form that products with such a matrix read; of `all` rows, or only of those that are not in tiles, and of
+    /// those that are `laid` out too, or not.
+    fn input(&mut self, x: ValueId, form: Form, all: bool, laid: bool) -> Result<BufferId> {
         let floats = self.read(x)?;
         if !matches!(form, Form::Int { .. }) {
             return Ok(floats);
         }
-        if let Some(&Quantized { groups, step }) = self.quantized.get(&x) {
-            self.plan.read(groups);
-            if let Some(Step::Quantize { all: made, .. }) = self.steps.get_mut(step) {
+        if let Some(&Made { buffer, step }) = self.quantized.get(&x) {
+            self.plan.read(buffer);
+            if let Some(Step::Quantize { all: made, laid: also, .. }) = self.steps.get_mut(step) {
                 *made |= all;
+                *also |= laid;
             }
-            return Ok(groups);
+            return Ok(buffer);
         }
         let value = self.program.value(x);
         let step = self.steps.len();
-        let groups = self.quantize(floats, value.domain, value.width, all);
-        self.quantized.insert(x, Quantized { groups, step });
-        Ok(groups)
+        let buffer = self.quantize(floats, value.domain, value.width, all, laid);
+        self.quantized.insert(x, Made { buffer, step });
+        Ok(buffer)
     }
 
-    fn quantize(&mut self, x: BufferId, domain: Domain, width: usize, all: bool) -> BufferId {
+    fn quantize(&mut self, x: BufferId, domain: Domain, width: usize, all: bool, laid: bool) -> BufferId {
         let out = self.plan.add(domain, width / TILE * size_of::<Group>(), true);
-        self.steps.push(Step::Quantize { x, out, all });
+        self.steps.push(Step::Quantize { x, out, all, laid });
         out
+    }
+
+    /// How several rows are multiplied by a matrix, where it is in another way than one.
+    fn several(&mut self, x: ValueId, matrix: &Matrix) -> Result<Option<Several>> {
+        let (Some((form, product)), Form::Int { scales, .. }) = (several_fn(self.isa, matrix), matrix.form)
+        else {
+            return Ok(None);
+        };
+        let floats = self.read(x)?;
+        if let Some(&Made { buffer, step }) = self.laid.get(&(x, form)) {
+            self.plan.read(buffer);
+            if let Some(Step::Lay { sums, .. }) = self.steps.get_mut(step) {
+                *sums |= scales.min();
+            }
+            return Ok(Some(Several { x: buffer, form, product }));
+        }
+        let value = self.program.value(x);
+        let bytes = Laid::bytes(form, value.width / TILE) / TILE_ROWS;
+        let buffer = self.plan.add_blocks(value.domain, bytes, TILE_ROWS);
+        self.laid.insert((x, form), Made { buffer, step: self.steps.len() });
+        self.steps.push(Step::Lay { x: floats, form, out: buffer, sums: scales.min() });
+        Ok(Some(Several { x: buffer, form, product }))
     }
 
     /// The tiles in which each part of a product takes prompt rows, where it does. Outputs are not prompts: there are few of them.
@@ -283,8 +310,14 @@ impl Lowering<'_> {
         let forms = self.tile_forms(x, parts, rest.first())?;
         let tiles = forms.iter().map(|form| form.map(|form| self.tiles(x, form)).transpose());
         let tiles = tiles.collect::<Result<Vec<_>>>()?;
-        let inputs = matrices.iter().zip(&tiles).map(|(m, tiles)| self.input(x, m.form, tiles.is_none()));
+        let isa = self.isa;
+        let inputs = matrices
+            .iter()
+            .zip(&tiles)
+            .map(|(m, tiles)| self.input(x, m.form, tiles.is_none(), several_fn(isa, m).is_none()));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let several = matrices.iter().map(|matrix| self.several(x, matrix));
+        let several = several.collect::<Result<Vec<_>>>()?;
         let outs: Vec<BufferId> = parts.iter().map(|p| self.value(p.out, false)).collect();
         let mut taken = 2;
         let mut same_share = false;
@@ -337,15 +370,15 @@ impl Lowering<'_> {
         let parts = parts
             .iter()
             .zip(matrices)
-            .zip(inputs.iter().zip(outs))
+            .zip(inputs.iter().zip(several).zip(outs))
             .zip(shares.into_iter().zip(tiles.into_iter().zip(tile_shares)))
-            .map(|(((part, matrix), (&x, out)), (panels, (tiles, tile_panels)))| LinearPart {
+            .map(|(((part, matrix), ((&x, several), out)), (panels, (tiles, tile_panels)))| LinearPart {
                 weight: part.weight,
                 bias: part.bias,
                 x,
                 out,
                 product: product_fn(self.isa, matrix.form),
-                several: several_fn(self.isa, matrix),
+                several,
                 tiled: tiles.map(|x| Tiled {
                     x,
                     product: tile_product_fn(self.isa, matrix.form),
@@ -457,7 +490,7 @@ impl Lowering<'_> {
                 return Err(unsupported("experts that are stored in different ways"));
             }
         }
-        let x = [self.input(x, gate_form, true)?, self.input(x, up_form, true)?];
+        let x = [self.input(x, gate_form, true, true)?, self.input(x, up_form, true, true)?];
         let routes = self.read(routes)?;
         let buffer = |plan: &mut Plan, width: usize| {
             plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
@@ -477,7 +510,7 @@ impl Lowering<'_> {
         self.plan.read(activated);
         self.plan.read(routes);
         let down_x = if matches!(down_form, Form::Int { .. }) {
-            self.quantize(activated, Domain::Tokens, chosen * inner, true)
+            self.quantize(activated, Domain::Tokens, chosen * inner, true, true)
         } else {
             activated
         };

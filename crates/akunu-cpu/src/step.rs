@@ -9,7 +9,7 @@ use akunu_program::program::{Activation, CacheLayer, Expert, Index, Mask, NormKi
 
 use crate::Isa;
 use crate::kernels::product::ProductFn;
-use crate::kernels::tiles::{SeveralFn, TileProductFn};
+use crate::kernels::tiles::{LaidForm, SeveralFn, TileProductFn};
 use crate::pack::Form;
 use crate::plan::BufferId;
 
@@ -30,10 +30,12 @@ pub(crate) enum Step {
     Activate { x: BufferId, activation: Activation, out: BufferId },
     /// Row step: `out = x`, scaled and capped; where the products could not do it.
     Cap { x: BufferId, scale: f32, cap: Option<f32>, out: BufferId },
-    /// Row step: floats to groups; prompt rows are left out unless `all`.
-    Quantize { x: BufferId, out: BufferId, all: bool },
+    /// Row step: floats to groups; prompt rows are left out unless `all`, and rows that [`Step::Lay`] takes unless `laid`.
+    Quantize { x: BufferId, out: BufferId, all: bool, laid: bool },
     /// Row step: floats of prompt rows to tiles.
     Split { x: BufferId, form: TileForm, out: BufferId },
+    /// Row step: floats of decode rows to tiles, where there are several; with sums where they are asked for.
+    Lay { x: BufferId, form: LaidForm, out: BufferId, sums: bool },
     /// Row step: rotates queries and keys; writes keys and values to the cache unless [`Step::Attend`] does.
     Rotate(Rotation),
     /// Row step: joins what attention found in parts of the context.
@@ -66,14 +68,22 @@ pub(crate) struct LinearPart {
     pub(crate) x: BufferId,
     pub(crate) out: BufferId,
     pub(crate) product: ProductFn,
-    /// Where blocks of many rows are multiplied in another way, to the same bits.
-    pub(crate) several: Option<SeveralFn>,
+    /// How several rows are multiplied, where it is in another way, to the same bits.
+    pub(crate) several: Option<Several>,
     /// How prompt rows are multiplied, where it is in another way.
     pub(crate) tiled: Option<Tiled>,
     /// The panels of each worker.
     pub(crate) panels: Vec<Range<usize>>,
     /// What each worker multiplies after this, and the first of its panels.
     pub(crate) next: Vec<Option<(Slice, usize)>>,
+}
+
+/// The product of several decode rows.
+pub(crate) struct Several {
+    /// As [`Step::Lay`] writes it.
+    pub(crate) x: BufferId,
+    pub(crate) form: LaidForm,
+    pub(crate) product: SeveralFn,
 }
 
 /// The product of rows in tiles.

@@ -64,6 +64,7 @@ impl Step {
             Step::Cap { .. } => "cap",
             Step::Quantize { .. } => "quantize",
             Step::Split { .. } => "split",
+            Step::Lay { .. } => "lay",
             Step::Rotate(_) => "rotate",
             Step::Merge { .. } => "merge",
             Step::Route { .. } => "route",

@@ -9,9 +9,10 @@ use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
 use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
-use crate::kernels::tiles;
+use crate::kernels::tiles::{self, LaidForm};
 use crate::kv::padded;
 use crate::memory::Plain;
+use crate::pack::TILE;
 use crate::plan::BufferId;
 use crate::step::{Attention, Rotation, Step, Stored, TileForm};
 
@@ -87,8 +88,8 @@ impl<'a> RowView<'a> {
                 out.copy_from_slice(self.read(*x));
                 isa.run(Cap { x: out, scale: *scale, cap: *cap });
             }
-            Step::Quantize { x, out, all } => {
-                if !all && self.is_tiled(*out) {
+            Step::Quantize { x, out, all, laid } => {
+                if !all && self.is_tiled(*out) || !laid && self.is_one_of_several(*out) {
                     return;
                 }
                 isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
@@ -96,6 +97,11 @@ impl<'a> RowView<'a> {
             Step::Split { x, form, out } => {
                 if self.is_tiled(*out) {
                     self.split(self.read(*x), *form, *out);
+                }
+            }
+            Step::Lay { x, form, out, sums } => {
+                if self.is_one_of_several(*out) {
+                    self.lay(self.read(*x), *form, *out, *sums);
                 }
             }
             Step::Rotate(rotation) => self.rotate(rotation),
@@ -125,6 +131,11 @@ impl<'a> RowView<'a> {
             Domain::Tokens | Domain::Outputs => self.row,
         };
         self.machine.scratch[self.worker].tiles.is_some() && self.state.rows[row].phase == Phase::Prompt
+    }
+
+    /// Whether products take the row of a buffer together with others of its block.
+    fn is_one_of_several(&self, id: BufferId) -> bool {
+        self.state.is_one_of_several(self.machine.lowered.buffers[id.0].domain, self.row)
     }
 
     /// A frame beside its neighbours, column by column.
@@ -167,6 +178,14 @@ impl<'a> RowView<'a> {
                 TileForm::Pairs => tiles::Pairs { x, block, line }.run(),
             }
         }
+    }
+
+    /// Writes the row's lines in the tiles of its block.
+    fn lay(&self, x: &[f32], form: LaidForm, out: BufferId, sums: bool) {
+        let (block, line) = (self.row / tiles::TILE_ROWS, self.row % tiles::TILE_ROWS);
+        let out = self.machine.laid(out, form, block, x.len() / TILE);
+        // SAFETY: only the worker that has the row touches its lines, and tiles are used only where the processor has them.
+        unsafe { tiles::Lay { x, out, line, sums }.run() };
     }
 
     fn rotate(&self, r: &Rotation) {

@@ -11,13 +11,15 @@ use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soft
 use crate::kernels::cache::{WideTile, Widen};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
-use crate::kernels::tiles::{Laid, several};
+use crate::kernels::tiles::{Laid, LaidForm, Lines, TILE_ROWS, are_several};
 use crate::kv::{AnyTile, padded};
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
-use crate::step::{Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Step, Stored, Then, WeightsStep};
+use crate::step::{
+    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep,
+};
 use crate::walk_rows::RowView;
 
 impl Attention {
@@ -66,6 +68,7 @@ impl Machine {
             | Step::Cap { out, .. }
             | Step::Quantize { out, .. }
             | Step::Split { out, .. }
+            | Step::Lay { out, .. }
             | Step::Route { out, .. }
             | Step::Gather { out, .. }
             | Step::Rotate(Rotation { q_out: out, .. })
@@ -140,53 +143,26 @@ impl Machine {
         self.linear_tiles(parts, then, state, worker, count);
         let all = 0..count;
         let domain = self.lowered.buffers[first.out.0].domain;
-        // The last block of rows that was laid out: where there is no other, all products of the same rows share it.
-        let mut laid = None;
         for part in parts {
-            let Ok(matrix) = self.weights.matrix(part.weight) else { continue };
             let plain =
                 if part.tiled.is_some() { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
+                if part.several.is_none() {
+                    self.few(part, state, worker, rows.clone());
+                    continue;
+                }
                 let mut rows = rows.clone();
-                if let (Some(product), Some(scratch)) = (part.several, &self.scratch[worker].tiles) {
-                    while several(rows.len()) > 0 {
-                        let tiles = matrix.cols / TILE;
-                        let block = rows.start..rows.start + several(rows.len());
-                        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
-                        let groups: &[Group] = unsafe { self.view(state, part.x, worker, block.end * tiles) };
-                        let groups = &groups[block.start * tiles..];
-                        let (_, x) =
-                            laid.take_if(|(of, _)| *of == (part.x, block.clone())).unwrap_or_else(|| {
-                                // SAFETY: the worker's own scratch; what was laid out before is not used any more.
-                                let x = unsafe { Laid::new(groups, block.len(), scratch) };
-                                ((part.x, block.clone()), x)
-                            });
-                        rows.start = block.end;
-                        product(
-                            &self.part_product(part, matrix, worker, block.clone(), Input::Groups(groups)),
-                            &x,
-                        );
-                        laid = Some(((part.x, block), x));
-                    }
-                    if rows.is_empty() {
-                        continue;
+                while !rows.is_empty() {
+                    let end = rows.end.min((rows.start / TILE_ROWS + 1) * TILE_ROWS);
+                    let block = rows.start..end;
+                    rows.start = end;
+                    match &part.several {
+                        Some(several) if are_several(block.len()) => {
+                            self.several(part, several, worker, block);
+                        }
+                        _ => self.few(part, state, worker, block),
                     }
                 }
-                // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
-                let x = unsafe {
-                    match matrix.form {
-                        Form::Int { .. } => {
-                            let tiles = matrix.cols / TILE;
-                            let groups = self.view(state, part.x, worker, rows.end * tiles);
-                            Input::Groups(&groups[rows.start * tiles..])
-                        }
-                        Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
-                            let floats = self.view(state, part.x, worker, rows.end * matrix.cols);
-                            Input::Floats(&floats[rows.start * matrix.cols..])
-                        }
-                    }
-                };
-                (part.product)(&self.part_product(part, matrix, worker, rows, x));
             }
         }
         let columns = columns_of(first.weight, &first.panels[worker]);
@@ -215,6 +191,46 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// A part's product of rows that are taken one by one, or a few together.
+    fn few(&self, part: &LinearPart, state: &State, worker: usize, rows: Range<usize>) {
+        let Ok(matrix) = self.weights.matrix(part.weight) else { return };
+        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
+        let x = unsafe {
+            match matrix.form {
+                Form::Int { .. } => {
+                    let tiles = matrix.cols / TILE;
+                    let groups = self.view(state, part.x, worker, rows.end * tiles);
+                    Input::Groups(&groups[rows.start * tiles..])
+                }
+                Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
+                    let floats = self.view(state, part.x, worker, rows.end * matrix.cols);
+                    Input::Floats(&floats[rows.start * matrix.cols..])
+                }
+            }
+        };
+        (part.product)(&self.part_product(part, matrix, worker, rows, x));
+    }
+
+    /// A part's product of several rows of a block.
+    fn several(&self, part: &LinearPart, several: &Several, worker: usize, rows: Range<usize>) {
+        let (Ok(matrix), Some(scratch)) = (self.weights.matrix(part.weight), &self.scratch[worker].tiles)
+        else {
+            return;
+        };
+        let block = rows.start / TILE_ROWS;
+        let laid = self.laid(several.x, several.form, block, matrix.cols / TILE);
+        let product = self.part_product(part, matrix, worker, rows.clone(), Input::Groups(&[]));
+        let rows = rows.start - block * TILE_ROWS..rows.end - block * TILE_ROWS;
+        (several.product)(&product, &Lines { laid, rows, scratch });
+    }
+
+    /// Where a block of rows is laid out, of so many tiles of columns.
+    pub(crate) fn laid(&self, id: BufferId, form: LaidForm, block: usize, tiles: usize) -> Laid {
+        let bytes = Laid::bytes(form, tiles);
+        let at = self.arena.start_of(self.lowered.buffers[id.0].offset + block * bytes, bytes);
+        Laid::new(at, form, tiles)
     }
 
     /// Where the states of some parts of the context lie, for all queries of one row and head: byte offset and count.

@@ -247,7 +247,18 @@ fn capped<S: Simd>(x: S::F, scale: f32, cap: Option<f32>) -> S::F {
     }
 }
 
-/// Activations to integers, each tile of 32 under its own scale: the largest becomes ±[`LARGEST`].
+/// The scale of a tile whose largest number is this, and its inverse: the least power of two under which it is within [`LARGEST`].
+/// Tiles so small that the inverse would overflow are zero.
+#[inline(always)]
+pub(crate) fn scale_of(largest: f32) -> (f32, f32) {
+    const FRACTION: u32 = (1 << 23) - 1;
+    const SQUARED_ONE: u32 = 254 << 23;
+    let scale = ((largest * (1.0 / LARGEST as f32)).to_bits() + FRACTION) & !FRACTION;
+    let inverse = if largest > 1e-30 { f32::from_bits(SQUARED_ONE.wrapping_sub(scale)) } else { 0.0 };
+    (f32::from_bits(scale), inverse)
+}
+
+/// Activations to integers within ±[`LARGEST`], each tile of 32 under its own scale, a power of two: half of the range is used at least.
 pub(crate) struct Quantize<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) out: &'a mut [Group],
@@ -261,9 +272,9 @@ impl Kernel for Quantize<'_> {
             let halves = [S::load(x0), S::load(x1)];
             let (most, least) = (S::max(halves[0], halves[1]), S::min(halves[0], halves[1]));
             let largest = S::largest(S::max(most, S::sub(S::splat(0.0), least)));
-            // Tiles so small that the quotient would overflow are zero.
-            let inverse = S::splat(if largest > 1e-30 { LARGEST as f32 / largest } else { 0.0 });
-            out.scale = largest / LARGEST as f32;
+            let (scale, inverse) = scale_of(largest);
+            out.scale = scale;
+            let inverse = S::splat(inverse);
             let (high, low) = (bytes(&mut out.high), bytes(&mut out.low));
             for i in 0..2 {
                 let x = halves[i];

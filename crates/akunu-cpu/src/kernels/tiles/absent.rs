@@ -1,10 +1,12 @@
 //! Processors without AVX-512: no rows are in tiles, so nothing here is ever called.
 
+use std::ops::Range;
+
 use akunu_program::program::Activation;
 
 use crate::Isa;
 use crate::kernels::cache::Tile;
-use crate::kernels::product::{Group, Product};
+use crate::kernels::product::Product;
 use crate::pack::{Form, Matrix};
 use crate::simd::LANES;
 use crate::step::TileForm;
@@ -100,21 +102,49 @@ pub(crate) fn tile_product_fn(_: Isa, _: Form) -> TileProductFn {
     unreachable!("{CALLED}")
 }
 
-pub(crate) fn several(_: usize) -> usize {
-    0
+pub(crate) fn are_several(_: usize) -> bool {
+    false
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LaidForm {}
 
 pub(crate) struct Laid;
 
 impl Laid {
-    pub(crate) unsafe fn new(_: &[Group], _: usize, _: &Scratch) -> Laid {
+    pub(crate) const fn bytes(_: LaidForm, _: usize) -> usize {
+        0
+    }
+
+    pub(crate) fn new(_: *mut u8, _: LaidForm, _: usize) -> Laid {
         unreachable!("{CALLED}")
     }
 }
 
-pub(crate) type SeveralFn = fn(&Product<'_>, &Laid);
+#[allow(dead_code)] // as in the real one
+pub(crate) struct Lay<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) out: Laid,
+    pub(crate) line: usize,
+    pub(crate) sums: bool,
+}
 
-pub(crate) fn several_fn(_: Isa, _: &Matrix) -> Option<SeveralFn> {
+impl Lay<'_> {
+    pub(crate) unsafe fn run(self) {
+        unreachable!("{CALLED}")
+    }
+}
+
+#[allow(dead_code)] // as in the real one
+pub(crate) struct Lines<'a> {
+    pub(crate) laid: Laid,
+    pub(crate) rows: Range<usize>,
+    pub(crate) scratch: &'a Scratch,
+}
+
+pub(crate) type SeveralFn = fn(&Product<'_>, &Lines<'_>);
+
+pub(crate) fn several_fn(_: Isa, _: &Matrix) -> Option<(LaidForm, SeveralFn)> {
     None
 }
 

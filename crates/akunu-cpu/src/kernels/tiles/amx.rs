@@ -7,8 +7,6 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
-use crate::pack::TILE;
-
 use super::{TILE_BYTES, TILE_ROWS};
 
 /// Whether the processor has tiles of bf16 and of bytes and the system lets this process use them. Asks the system once.
@@ -63,27 +61,21 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Sums of sixteen rows and outputs; activations and weights of so many bytes of columns.
-    const fn of(bytes: u8) -> Shape {
+    /// Sums of so many rows and sixteen outputs; activations and weights of so many bytes of columns.
+    pub(super) const fn of(rows: u8, bytes: u8) -> Shape {
         let (x, lines) = (bytes as u16, bytes / 4);
         Shape {
             palette: 1,
             start: 0,
             reserved: [0; 14],
             row_bytes: [64, 64, 64, 64, x, x, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-            rows: [16, 16, 16, 16, 16, 16, lines, lines, 0, 0, 0, 0, 0, 0, 0, 0],
+            rows: [rows, rows, rows, rows, rows, rows, lines, lines, 0, 0, 0, 0, 0, 0, 0, 0],
         }
     }
 }
 
 /// Eight registers of sixteen rows of 64 bytes.
-pub(super) static WHOLE: Shape = Shape::of(64);
-
-/// For bytes of a tile of columns.
-pub(super) static GROUPS: Shape = Shape::of(TILE as u8);
-
-/// For bytes of half of such a tile.
-pub(super) static HALF_GROUPS: Shape = Shape::of(TILE as u8 / 2);
+pub(super) static WHOLE: Shape = Shape::of(16, 64);
 
 const _: () = assert!(size_of::<Shape>() == 64 && TILE_BYTES == 64 * TILE_ROWS);
 
@@ -93,7 +85,7 @@ pub(super) struct Tiles(());
 impl Tiles {
     /// # Safety
     /// [`is_available`].
-    pub(super) unsafe fn configure(shape: &'static Shape) -> Tiles {
+    pub(super) unsafe fn configure(shape: &Shape) -> Tiles {
         // SAFETY: the caller's promise; the shape is a valid one.
         unsafe { asm!("ldtilecfg [{}]", in(reg) shape, options(nostack, readonly)) };
         Tiles(())

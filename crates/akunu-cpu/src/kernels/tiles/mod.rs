@@ -36,6 +36,7 @@ macro_rules! tile {
 mod amx;
 mod attention;
 mod bytes;
+mod laid;
 mod pair_product;
 mod pairs;
 mod product;
@@ -48,9 +49,10 @@ mod words;
 
 pub(crate) use amx::is_available;
 pub(crate) use attention::{AttentionScratch, QUERIES_TOGETHER, TileAttention};
+pub(crate) use laid::{Laid, LaidForm, Lay};
 pub(crate) use pairs::{Pairs, pack_pairs};
 pub(crate) use product::{Scratch, TileProduct, TileProductFn, tile_product_fn};
-pub(crate) use several::{Laid, SeveralFn, several, several_fn};
+pub(crate) use several::{Lines, SeveralFn, are_several, several_fn};
 pub(crate) use split::Split;
 pub(crate) use words::Words;
 

@@ -60,6 +60,17 @@ impl Scratch {
             sums: [(); 2].map(|()| Shared::new(BLOCKS * PANELS * TILE_BYTES)),
         }
     }
+
+    /// Room for the sums of so many panels and a block of rows.
+    ///
+    /// # Safety
+    /// Nobody else uses the room for sums meanwhile.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn sums_of_panels(&self, panels: usize) -> &mut [[[f32; LANES]; TILE_ROWS]] {
+        // SAFETY: the caller's promise.
+        let sums: &mut [f32] = unsafe { self.sums[0].get_mut(0, panels * TILE_ROWS * LANES) };
+        sums.as_chunks_mut().0.as_chunks_mut().0
+    }
 }
 
 /// A product whose rows are in tiles.

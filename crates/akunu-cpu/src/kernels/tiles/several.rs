@@ -1,12 +1,17 @@
-//! Products of several decode rows with integer weights, by tiles of bytes: the sums of [`IntProduct`], to the bit.
+//! Products of several decode rows with integer weights, by tiles: the sums of [`IntProduct`], to the bit.
 //!
-//! The dot of a group is exact, whatever makes it. Here products of tiles make those of up to sixteen rows and sixteen outputs: one with
-//! the high parts of the activations and one with the low ones, or of up to eight rows a single one, whose rows are both. They leave
-//! the tile registers as integers and are scaled and added in the same order as there.
+//! The dot of a group is exact, whatever makes it. With weights of up to six bits tiles of bf16 do: an activation is `2^k (128 high + low)`, of
+//! which both parts are numbers of bf16, as codes are, and all sums of a group are whole numbers of 24 bits under the same power of
+//! two. They come out as floats that nothing was rounded of. Dots with other weights are longer: they are made by tiles of bytes, once with
+//! the high parts and once with the low ones, joined as integers, made floats and scaled.
 //!
-//! No step waits for the one before it: weights are made tiles some steps before they are multiplied, and sums are added to
-//! the others some steps later, because neither a tile that was just written nor sums that just left a register can be read
-//! before they have reached the first-level cache. What is between them is small enough to stay there.
+//! That matters because processors whose tiles are in use do floats of 512 bits on one of two ports. And as few tile registers are used as
+//! will do: the more of them hold something, the fewer are left for renaming, and where another thread runs on the same core there are
+//! hardly any. (`docs/decisions/activations.md` has figures of both.)
+//!
+//! Columns are taken some at a time, so that their activations stay in the first-level cache while all panels pass. Weights are
+//! made tiles a step before they are multiplied, and sums are added a step later: neither a tile that was just written nor sums that
+//! just left a register can be read before they have reached the cache.
 //!
 //! [`IntProduct`]: crate::kernels::int::IntProduct
 
@@ -14,195 +19,213 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use crate::Isa;
 use crate::kernels::int::{
-    AHEAD, B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
+    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
 };
-use crate::kernels::product::{Group, Product};
+use crate::kernels::product::{LARGEST, Product};
 use crate::memory::ask;
 use crate::pack::{Codes, Form, Matrix, Scales, TILE, TILES_PER_SUPER};
-use crate::simd::avx512::{Avx512, joined};
-use crate::simd::{LANES, LOW_BITS, Simd};
+use crate::simd::avx512::Avx512;
+use crate::simd::{LANES, Simd};
 
-use super::TILE_ROWS;
-use super::amx::{GROUPS, HALF_GROUPS, Tiles};
+use super::amx::{Shape, Tiles};
+use super::laid::{Laid, LaidForm, Numbers};
 use super::product::Scratch;
+use super::{TILE_BYTES, TILE_ROWS};
 
-/// Up to so many rows, both parts of their activations are in one tile.
+/// Up to so many rows, half a tile is multiplied.
 const HALF: usize = TILE_ROWS / 2;
 
-/// How many rows of some should be multiplied together by tiles; none where dots are faster. Not a part of nine to eleven: weights
-/// would be read twice.
-pub(crate) fn several(rows: usize) -> usize {
-    match rows {
-        12.. => rows.min(TILE_ROWS),
-        6..=HALF => rows,
-        _ => 0,
-    }
+/// Rows of which as many as there are in a block of [`TILE_ROWS`] should be multiplied together, where dots are not faster.
+pub(crate) fn are_several(rows: usize) -> bool {
+    rows >= 6
 }
 
-/// A product of a block of rows, of which `x` is not looked at: they have been laid out.
-pub(crate) type SeveralFn = fn(&Product<'_>, &Laid<'_>);
+/// Tiles of columns that are taken at a time, at most.
+const STRETCH: usize = 10;
 
-/// The kernel for a matrix, where there is one.
-pub(crate) fn several_fn(isa: Isa, matrix: &Matrix) -> Option<SeveralFn> {
-    let Form::Int { codes, scales, .. } = matrix.form else { return None };
-    macro_rules! several {
-        ($codes:ty, $scales:ty) => {
-            // SAFETY: chosen for AMX alone, which a backend refuses where it is not available.
-            |p: &Product<'_>, x: &Laid<'_>| unsafe { Several::<$codes, $scales>::new(p, x).run() }
-        };
-    }
-    let fits = Laid::bytes(matrix.cols / TILE) <= Scratch::WEIGHTS_BYTES;
-    (isa == Isa::Amx && fits).then(|| for_codes_and_scales!(codes, scales, several))
-}
+/// Panels that are taken at a time, at most: their sums go to memory and back with every stretch of columns.
+const PANELS: usize = 32;
 
-/// Bytes of one row in a tile of activations.
-const LINE: usize = TILE;
+/// How many panels ahead weights are asked for.
+const AHEAD: usize = 2;
 
 /// Groups that are multiplied in a step: two tiles of columns, or the two halves of one.
 const TOGETHER: usize = 2;
 
-/// Steps between a tile's unpacking and its product.
-const EARLY: usize = 3;
-
-/// Steps between a product and the adding of its sums.
-const LATE: usize = 2;
-
-/// The tiles of weights of one step.
-#[repr(C, align(64))]
-struct Weights([[u8; 64]; 16]);
-
-/// Sums of one step as they come out of the tiles: of each group those with high parts, then those with low ones.
-#[repr(C, align(64))]
-struct Whole([[i32; LANES]; 2 * TOGETHER * TILE_ROWS]);
-
-/// Activations of a block of rows, as tiles are loaded from them.
-pub(crate) struct Laid<'a> {
-    rows: usize,
-    /// For how many rows there is room: [`HALF`] of a tile, or a whole one.
-    room: usize,
-    tiles: usize,
-    /// `[tile][high, low][row]` of bytes.
-    parts: *mut u8,
-    /// `[tile][row]`, as all that follow.
-    scales: *mut f32,
-    /// Sums of each tile, times the scale.
-    sums: *mut f32,
-    /// The same of each half of a tile.
-    half_sums: *mut f32,
-    scratch: PhantomData<&'a Scratch>,
+/// Rows of a block that are multiplied.
+pub(crate) struct Lines<'a> {
+    pub(crate) laid: Laid,
+    /// Of the block.
+    pub(crate) rows: Range<usize>,
+    /// The worker's own.
+    pub(crate) scratch: &'a Scratch,
 }
 
-impl<'a> Laid<'a> {
-    /// Both parts of each element; a scale, a sum and two sums of halves for each tile. One tile more than there are may be multiplied.
-    fn bytes(tiles: usize) -> usize {
-        (tiles + 1) * TILE_ROWS * (2 * LINE + 4 * size_of::<f32>())
-    }
+/// A product of some rows of a block, of which `x` is not looked at: they have been laid out.
+pub(crate) type SeveralFn = fn(&Product<'_>, &Lines<'_>);
 
-    /// Copies the activations of a block of rows to a worker's scratch, for matrices that a kernel was chosen for.
-    /// Where rows are missing, what is multiplied is anything, but scaled by zero.
-    ///
-    /// # Safety
-    /// Nobody else uses the scratch's room for weights while this is used.
-    pub(crate) unsafe fn new(x: &[Group], rows: usize, scratch: &'a Scratch) -> Laid<'a> {
-        let tiles = x.len() / rows;
-        assert!(rows <= TILE_ROWS && Laid::bytes(tiles) <= Scratch::WEIGHTS_BYTES);
-        let parts: *mut u8 = scratch.weights.start_of(0, Scratch::WEIGHTS_BYTES);
-        let floats = parts.wrapping_add((tiles + 1) * TILE_ROWS * 2 * LINE).cast::<f32>();
-        let plane = |i: usize| floats.wrapping_add(i * (tiles + 1) * TILE_ROWS);
-        let (scales, sums, half_sums) = (plane(0), plane(1), plane(2));
-        let room = if rows <= HALF { HALF } else { TILE_ROWS };
-        for tile in 0..tiles {
-            for row in 0..room {
-                let group = (row < rows).then(|| &x[row * tiles + tile]);
-                let [a, b] = group.map_or([0.0; 2], |group| group.scaled_sums);
-                // SAFETY: the scratch has room for all tiles; nobody else uses it by the caller's promise.
-                unsafe {
-                    if let Some(group) = group {
-                        let to = parts.add((2 * room * tile + row) * LINE);
-                        to.cast::<[i32; TILE / 4]>().write_unaligned(group.high);
-                        to.add(room * LINE).cast::<[i32; TILE / 4]>().write_unaligned(group.low);
-                    }
-                    scales.add(tile * TILE_ROWS + row).write(group.map_or(0.0, |group| group.scale));
-                    sums.add(tile * TILE_ROWS + row).write(a + b);
-                    half_sums.add(2 * tile * TILE_ROWS + row).write(a);
-                    half_sums.add((2 * tile + 1) * TILE_ROWS + row).write(b);
-                }
-            }
-        }
-        Laid { rows, room, tiles, parts, scales, sums, half_sums, scratch: PhantomData }
+/// The kernel for a matrix and how it asks for activations, where there is one.
+pub(crate) fn several_fn(isa: Isa, matrix: &Matrix) -> Option<(LaidForm, SeveralFn)> {
+    let Form::Int { codes, scales, .. } = matrix.form else { return None };
+    macro_rules! several {
+        ($codes:ty, $scales:ty) => {{
+            // SAFETY: chosen for AMX alone, which a backend refuses where it is not available.
+            let product: SeveralFn = |p, x| unsafe { Several::<$codes, $scales>::new(p, x).run() };
+            (Several::<$codes, $scales>::FORM, product)
+        }};
     }
+    // Two tiles are multiplied in a step.
+    let fits = (matrix.cols / TILE).is_multiple_of(TOGETHER);
+    (isa == Isa::Amx && fits).then(|| for_codes_and_scales!(codes, scales, several))
 }
 
 const fn groups_per_tile<'a, Z: ScaleView<'a>>() -> usize {
     if Z::HALVES { 2 } else { 1 }
 }
 
-/// Sums of a tile of activations with one of weights, from zero.
-macro_rules! product {
-    ($signed:expr, $sums:literal, $x:literal, $weights:literal) => {
+/// Loads a tile register.
+macro_rules! load {
+    ($tile:literal, $at:expr, $line:expr) => {
+        asm!(
+            concat!("tileloadd tmm", $tile, ", [{at} + {line}*1]"),
+            at = in(reg) $at,
+            line = in(reg) $line as usize,
+            options(nostack),
+        )
+    };
+}
+
+/// Writes a tile register to memory.
+macro_rules! store {
+    ($tile:literal, $at:expr) => {
+        asm!(
+            concat!("tilestored [{at} + {line}*1], tmm", $tile),
+            at = in(reg) $at,
+            line = in(reg) 64usize,
+            options(nostack),
+        )
+    };
+}
+
+/// Sums of a product of bytes, of which those of weights are `signed` or not.
+macro_rules! bytes {
+    ($signed:expr, $sums:literal) => {
         if $signed {
             asm!(
                 concat!("tilezero tmm", $sums),
-                apart!(concat!("tdpbssd tmm", $sums, ", tmm", $x, ", tmm", $weights)),
+                concat!("tdpbssd tmm", $sums, ", tmm4, tmm6"),
                 options(nostack)
             )
         } else {
             asm!(
                 concat!("tilezero tmm", $sums),
-                apart!(concat!("tdpbsud tmm", $sums, ", tmm", $x, ", tmm", $weights)),
+                concat!("tdpbsud tmm", $sums, ", tmm4, tmm6"),
                 options(nostack)
             )
         }
     };
 }
 
-/// The codes of all panels, step by step.
+/// Weights of one step, as tiles are loaded from them.
+#[repr(C, align(64))]
+struct Weights([[u8; TILE_BYTES]; TOGETHER]);
+
+/// Sums of one step as they come out of the tiles. Of bytes there are two for each group: with high parts, and with low ones.
+#[repr(C, align(64))]
+struct Sums([[[f32; LANES]; TILE_ROWS]; 2 * TOGETHER]);
+
+/// The codes of a stretch of columns of some panels, tile by tile.
 struct Stream {
     at: *const u8,
-    /// Tiles that are left of a panel.
+    /// Tiles that are left of the panel.
     left: usize,
+    /// Tiles of the stretch.
     tiles: usize,
-    /// Bytes from the end of a panel's codes to those of the next one.
-    between: usize,
+    /// Bytes of a panel.
+    panel: usize,
+    /// Panels after this one.
+    panels: usize,
+    /// Bytes to what is asked for.
+    ahead: usize,
+    /// Where that begins for the last panels.
+    then: [usize; AHEAD],
 }
 
 impl Stream {
-    /// Makes a step's tiles of codes, less their zero point where they are `signed`.
-    ///
-    /// # Safety
-    /// The processor has AVX-512, and not all steps have been made.
+    /// The next tile's codes, of so many bits.
     #[inline(always)]
-    unsafe fn unpack<U: Unpack>(&mut self, per_step: usize, signed: bool, zero: i8, to: *mut Weights) {
-        let count = per_step.min(self.left);
-        // SAFETY: the caller's promise; a step has sixteen lines.
-        unsafe {
-            for i in 0..count {
-                let vectors = std::slice::from_raw_parts(self.at.cast::<[u8; 64]>(), U::BITS);
-                for vector in vectors {
-                    ask(vector.as_ptr().wrapping_add(AHEAD));
-                }
-                let codes = U::unpack::<Avx512>(vectors);
-                let to = to.cast::<__m512i>().add(8 * i);
-                let zero = _mm512_set1_epi8(zero);
-                macro_rules! line {
-                    ($($line:literal),+) => {
-                        $(
-                            let line = if signed { _mm512_sub_epi8(codes[$line], zero) } else { codes[$line] };
-                            _mm512_store_si512(to.add($line), line);
-                        )+
-                    };
-                }
-                line!(0, 1, 2, 3, 4, 5, 6, 7);
-                self.at = self.at.add(U::BITS * 64);
-            }
+    fn next(&mut self, bits: usize) -> *const [u8; 64] {
+        let tile: *const [u8; 64] = self.at.cast();
+        for i in 0..bits {
+            ask(tile.wrapping_add(i).cast::<u8>().wrapping_add(self.ahead));
         }
-        self.left -= count;
+        self.at = self.at.wrapping_add(bits * 64);
+        self.left -= 1;
         if self.left == 0 {
             self.left = self.tiles;
-            self.at = self.at.wrapping_add(self.between);
+            self.at = self.at.wrapping_add(self.panel - self.tiles * bits * 64);
+            self.panels = self.panels.wrapping_sub(1);
+            self.look_ahead();
+        }
+        tile
+    }
+
+    /// Begins a panel.
+    #[inline(always)]
+    fn look_ahead(&mut self) {
+        self.ahead = match self.then.get((AHEAD - 1).wrapping_sub(self.panels)) {
+            Some(then) => then.wrapping_sub(self.at.addr()),
+            None => AHEAD * self.panel,
+        };
+    }
+}
+
+/// Makes a tile of bf16 of a tile's codes: for each four columns a line of the first and the third, and one of the others.
+///
+/// # Safety
+/// The processor has AVX-512; there is room for sixteen lines.
+#[inline(always)]
+unsafe fn floats<U: Unpack>(vectors: &[[u8; 64]], table: [__m512i; 2], to: *mut __m512i) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let look = |words: __m512i| {
+            if U::BITS > 5 {
+                _mm512_permutex2var_epi16(table[0], words, table[1])
+            } else {
+                _mm512_permutexvar_epi16(words, table[0])
+            }
+        };
+        let load = |i: usize| _mm512_loadu_si512(vectors[i].as_ptr().cast());
+        // What is above a code's own bits in a word makes no difference to the table.
+        macro_rules! shifted {
+            ($words:ident, $($shift:literal => $line:expr),+) => {
+                $(_mm512_store_si512(to.add($line), look(_mm512_srli_epi16::<$shift>($words)));)+
+            };
+        }
+        match U::BITS {
+            2 => {
+                for i in 0..2 {
+                    let words = load(i);
+                    let line = 8 * i;
+                    shifted!(words, 0 => line, 2 => line + 2, 4 => line + 4, 6 => line + 6);
+                    shifted!(words, 8 => line + 1, 10 => line + 3, 12 => line + 5, 14 => line + 7);
+                }
+            }
+            4 => {
+                for i in 0..4 {
+                    let words = load(i);
+                    shifted!(words, 0 => 2 * i, 4 => 2 * i + 8, 8 => 2 * i + 1, 12 => 2 * i + 9);
+                }
+            }
+            _ => {
+                for (i, words) in U::unpack::<Avx512>(vectors).into_iter().enumerate() {
+                    shifted!(words, 0 => 2 * i, 8 => 2 * i + 1);
+                }
+            }
         }
     }
 }
@@ -222,213 +245,331 @@ macro_rules! each_row {
 
 struct Several<'a, U, Z> {
     product: &'a Product<'a>,
-    x: &'a Laid<'a>,
-    zero: i32,
+    x: &'a Lines<'a>,
+    /// Codes without their zero point, as bf16.
+    table: [__m512i; 2],
     kind: PhantomData<(U, Z)>,
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
-    /// Codes are signed bytes once their zero point is taken from them; short ones with minima have none.
+    /// Codes have a zero point in their middle; short ones with minima have none.
     const SIGNED: bool = U::WIDE || !Z::MIN;
 
-    /// Whether dots of high parts, within ±127, fit sixteen bits.
-    const NARROW: bool = {
-        let largest = if Self::SIGNED { 1 << (U::BITS - 1) } else { (1 << U::BITS) - 1 };
-        !U::WIDE && largest * 127 * TILE / groups_per_tile::<Z>() < 1 << 15
+    /// Floats where all sums of a group are whole numbers of 24 bits.
+    const FORM: LaidForm = {
+        let codes = 1 << U::BITS;
+        let largest = if Self::SIGNED { codes / 2 } else { codes - 1 };
+        let exact = !U::WIDE && largest * LARGEST as usize * TILE / groups_per_tile::<Z>() < 1 << 24;
+        if exact { LaidForm::Floats } else { LaidForm::Bytes }
     };
+    const FLOATS: bool = matches!(Self::FORM, LaidForm::Floats);
 
-    fn new(product: &'a Product<'a>, x: &'a Laid<'a>) -> Self {
+    /// Tiles that are multiplied in a step.
+    const PER_STEP: usize = TOGETHER / groups_per_tile::<Z>();
+
+    /// Bytes of a tile of weights.
+    const WEIGHTS: usize = if Self::FLOATS { TILE_BYTES } else { TILE_BYTES / 2 };
+
+    fn new(product: &'a Product<'a>, x: &'a Lines<'a>) -> Self {
         let Form::Int { zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         // Sums of minima are of whole tiles where they are not of super-blocks.
         const { assert!(Z::SUPER || !(Z::HALVES && Z::MIN)) };
-        let middle = 1 << (if U::WIDE { 8 } else { U::BITS } - 1);
+        let middle = if U::WIDE { 128 } else { 1 << (U::BITS - 1) };
         assert_eq!(zero, if Self::SIGNED { middle } else { 0 });
-        assert!(x.tiles == product.matrix.cols / TILE && x.rows == product.count);
-        Several { product, x, zero, kind: PhantomData }
+        const { assert!(Self::FLOATS || U::WIDE || !Self::SIGNED) };
+        assert!(x.laid.form == Self::FORM && x.laid.tiles == product.matrix.cols / TILE);
+        assert!(x.rows.len() == product.count && x.rows.end <= TILE_ROWS);
+        let half = |first: usize| -> [u8; 64] {
+            std::array::from_fn(|i| {
+                let code = ((first + i / 2) % (1 << U::BITS)) as i32;
+                ((code - zero) as f32).to_be_bytes()[1 - i % 2]
+            })
+        };
+        // SAFETY: as many bytes.
+        let table = [0, 32].map(|first| unsafe { std::mem::transmute::<[u8; 64], __m512i>(half(first)) });
+        Several { product, x, table, kind: PhantomData }
     }
 
     /// # Safety
     /// AMX is available.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn run(&self) {
+        let line = Self::FORM.line() / groups_per_tile::<Z>();
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            let _tiles = Tiles::configure(if Z::HALVES { &HALF_GROUPS } else { &GROUPS });
-            if self.x.room == HALF {
+            if self.x.rows.len() <= HALF {
+                let _tiles = Tiles::configure(&Shape::of(HALF as u8, line as u8));
                 self.panels::<HALF>();
             } else {
+                let _tiles = Tiles::configure(&Shape::of(TILE_ROWS as u8, line as u8));
                 self.panels::<TILE_ROWS>();
             }
         }
     }
 
-    /// All panels, where there is room for so many rows.
+    /// All panels, stretch by stretch.
     ///
     /// # Safety
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let (x, matrix) = (self.x, self.product.matrix);
-        let per_tile = groups_per_tile::<Z>();
-        let per_step = TOGETHER / per_tile;
-        let steps = x.tiles.div_ceil(per_step);
-        let mut panel = self.product.panels.start;
-        let panels = self.product.panels.len();
-        let total = panels * steps;
-        if total == 0 {
+        let tiles = self.x.laid.tiles;
+        let stretch = if Z::SUPER {
+            TILES_PER_SUPER
+        } else {
+            tiles.div_ceil(tiles.div_ceil(STRETCH)).next_multiple_of(Self::PER_STEP)
+        };
+        let all = self.product.panels.clone();
+        if all.is_empty() {
             return;
         }
-        let codes = matrix.plane::<u8>(panel, 0, panels * matrix.planes.end);
-        let between = matrix.planes.end - x.tiles * U::BITS * 64;
-        let mut stream = Stream { at: codes.as_ptr(), left: x.tiles, tiles: x.tiles, between };
-        let zero = self.zero as i8;
-        let mut weights = [const { MaybeUninit::<Weights>::uninit() }; EARLY + 1];
-        let mut whole = [const { MaybeUninit::<Whole>::uninit() }; LATE + 1];
-        let mut sums = [Avx512::splat(0.0); TILE_ROWS];
-        let mut outer = [[0.0; LANES]; TILE_ROWS];
-        let mut scales = Z::view(matrix, panel, AHEAD);
-        let (mut step, mut added, mut ring) = (0, 0, 0);
-        for room in weights.iter_mut().take(EARLY.min(total)) {
-            // SAFETY: AMX is available.
-            unsafe { stream.unpack::<U>(per_step, Self::SIGNED, zero, room.as_mut_ptr()) };
+        let together = all.len().div_ceil(all.len().div_ceil(PANELS));
+        for first in all.clone().step_by(together) {
+            let panels = first..all.end.min(first + together);
+            for start in (0..tiles).step_by(stretch) {
+                // SAFETY: the caller's promise.
+                unsafe { self.stretch::<ROWS>(panels.clone(), start..tiles.min(start + stretch)) };
+            }
         }
-        for n in 0..total + LATE {
-            let b: *const u8 = weights[n % (EARLY + 1)].as_ptr().cast();
-            let now: *mut u8 = whole[ring].as_mut_ptr().cast();
-            let before: *mut u8 = whole[if ring == 0 { LATE } else { ring - 1 }].as_mut_ptr().cast();
-            ring = if ring == LATE { 0 } else { ring + 1 };
-            let done: *const i32 = whole[ring].as_ptr().cast();
-            let (multiplies, stores, adds) = (n < total, 0 < n && n <= total, n >= LATE);
-            let tile = added * per_step;
+    }
+
+    /// Adds a stretch of columns to the sums of some panels.
+    ///
+    /// # Safety
+    /// AMX is available, and tiles are configured.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn stretch<const ROWS: usize>(&self, panels: Range<usize>, columns: Range<usize>) {
+        let (x, matrix) = (self.x.laid, self.product.matrix);
+        let begins = columns.start == 0;
+        let ends = columns.end == x.tiles;
+        let steps = columns.len() / Self::PER_STEP;
+        let total = panels.len() * steps;
+        // Rows are multiplied from here on.
+        let line = self.x.rows.start.min(TILE_ROWS - ROWS);
+        let rows = self.x.rows.start - line..self.x.rows.end - line;
+        let mut stream = self.stream(&panels, &columns);
+        // SAFETY: the worker's own scratch, which nothing else uses here.
+        let room = unsafe { self.x.scratch.sums_of_panels(PANELS) };
+        let mut weights = [const { MaybeUninit::<Weights>::uninit() }; 2];
+        let weights: *mut u8 = weights.as_mut_ptr().cast();
+        let mut done = MaybeUninit::<Sums>::uninit();
+        let done: *mut u8 = done.as_mut_ptr().cast();
+        let mut sums = [Avx512::splat(0.0); TILE_ROWS];
+        let (mut panel, mut step, mut added) = (panels.start, 0, 0);
+        let mut scales = Z::view(matrix, panel, AHEAD * matrix.planes.end);
+        macro_rules! begin {
+            () => {
+                each_row!(|ROW| if ROW < ROWS {
+                    sums[ROW] = if begins || Z::SUPER {
+                        Avx512::splat(0.0)
+                    } else {
+                        Avx512::load(&room[panel - panels.start][ROW])
+                    };
+                });
+            };
+        }
+        begin!();
+        for i in 0..Self::PER_STEP {
+            // SAFETY: AVX-512 is there; room for one tile each.
+            unsafe { self.make(&mut stream, weights.add(i * Self::WEIGHTS)) };
+        }
+        for n in 0..=total {
+            // What is multiplied in this step, and the tiles whose sums are added.
+            let here = columns.start + step * Self::PER_STEP;
+            let tile = columns.start + added * Self::PER_STEP;
             let (other, half) = if Z::HALVES { (tile, 1) } else { (tile + 1, 0) };
-            // A last tile may be alone.
-            let adds_other = adds && other < x.tiles;
-            // SAFETY: AMX is available and tiles are configured; all places are in the scratch and the rings.
+            // SAFETY: AMX is available and tiles are configured; all places are in the block, the matrix, the ring and the scratch.
             unsafe {
-                let a = x.parts.add(step * per_step * 2 * ROWS * LINE);
-                let a_other = a.add(if Z::HALVES { LINE / 2 } else { 2 * ROWS * LINE });
-                let b_other = b.add(if Z::HALVES { 64 * TILE / 8 } else { 64 * TILE / 4 });
-                let done_other = done.add(2 * TILE_ROWS * LANES);
+                let next = weights.add((n + 1) % 2 * size_of::<Weights>());
+                let b = weights.add(n % 2 * size_of::<Weights>());
+                let b_other = b.add(if Z::HALVES { Self::WEIGHTS / 2 } else { Self::WEIGHTS });
+                let a = x.parts(here).add(line * Self::FORM.line());
+                let low = Self::FORM.part();
+                let a_other = a.add(if Z::HALVES { Self::FORM.line() / 2 } else { 2 * low });
+                let done_other = done.add(2 * TILE_BYTES);
                 macro_rules! add {
-                    ($done:ident, $rows:ident, $($row:literal),+) => {
-                        $(
-                            sums[$row] = $rows.add::<ROWS, $row>($done, Self::NARROW, sums[$row]);
-                        )+
+                    ($done:expr, $of:expr; $quarter:literal) => {
+                        each_row!(|ROW| if ROW < ROWS && ROW / (ROWS / 4) == $quarter {
+                            sums[ROW] = $of.add(Self::FLOATS, $done, ROW, sums[ROW]);
+                        })
                     };
                 }
-                macro_rules! add_first {
-                    ($done:ident, $rows:ident) => {
-                        add!($done, $rows, 0, 1, 2, 3);
-                        if ROWS > HALF {
-                            add!($done, $rows, 4, 5, 6, 7);
+                macro_rules! step {
+                    ($multiplies:expr, $adds:expr, $makes:expr) => {
+                        let of = if $adds { Scaled::of(x, line, &scales, tile, 0) } else { Scaled::none() };
+                        if $multiplies {
+                            load!(6, b, 64);
+                        }
+                        if $adds {
+                            add!(done, of; 0);
+                        }
+                        if $multiplies {
+                            load!(4, a, Self::FORM.line());
+                            if Self::FLOATS {
+                                asm!("tilezero tmm0", "tdpbf16ps tmm0, tmm4, tmm6", options(nostack));
+                            } else {
+                                bytes!(Self::SIGNED, 0);
+                            }
+                        }
+                        if $makes {
+                            self.make(&mut stream, next);
+                        }
+                        if $multiplies {
+                            load!(4, a.add(low), Self::FORM.line());
+                        }
+                        if $adds {
+                            add!(done, of; 1);
+                        }
+                        if $multiplies {
+                            if Self::FLOATS {
+                                asm!("tdpbf16ps tmm0, tmm4, tmm6", options(nostack));
+                            } else {
+                                bytes!(Self::SIGNED, 1);
+                            }
+                        }
+                        if $adds {
+                            add!(done, of; 2);
+                            if Self::FLOATS {
+                                store!(1, done_other);
+                            }
+                            add!(done, of; 3);
+                        }
+                        if $multiplies && !Self::FLOATS {
+                            store!(0, done);
+                            store!(1, done.add(TILE_BYTES));
+                        }
+                        let of = if $adds { Scaled::of(x, line, &scales, other, half) } else { Scaled::none() };
+                        if $multiplies {
+                            load!(6, b_other, 64);
+                        }
+                        if $adds {
+                            add!(done_other, of; 0);
+                        }
+                        if $multiplies {
+                            load!(4, a_other, Self::FORM.line());
+                            if Self::FLOATS {
+                                asm!("tilezero tmm1", "tdpbf16ps tmm1, tmm4, tmm6", options(nostack));
+                            } else {
+                                bytes!(Self::SIGNED, 0);
+                            }
+                        }
+                        if $makes && Self::PER_STEP == 2 {
+                            self.make(&mut stream, next.add(Self::WEIGHTS));
+                        }
+                        if $multiplies {
+                            load!(4, a_other.add(low), Self::FORM.line());
+                        }
+                        if $adds {
+                            add!(done_other, of; 1);
+                        }
+                        if $multiplies {
+                            if Self::FLOATS {
+                                asm!("tdpbf16ps tmm1, tmm4, tmm6", options(nostack));
+                            } else {
+                                bytes!(Self::SIGNED, 1);
+                            }
+                        }
+                        if $adds {
+                            add!(done_other, of; 2);
+                        }
+                        if $multiplies && Self::FLOATS {
+                            store!(0, done);
+                        }
+                        if $adds {
+                            add!(done_other, of; 3);
+                        }
+                        if $multiplies && !Self::FLOATS {
+                            store!(0, done_other);
+                            store!(1, done_other.add(TILE_BYTES));
                         }
                     };
                 }
-                macro_rules! add_last {
-                    ($done:ident, $rows:ident) => {
-                        if ROWS > HALF {
-                            add!($done, $rows, 8, 9, 10, 11, 12, 13, 14, 15);
-                        } else {
-                            add!($done, $rows, 4, 5, 6, 7);
-                        }
-                    };
-                }
-                // Low parts that are not in the same tile as the high ones.
-                let apart = ROWS > HALF;
-                let low = ROWS * LINE;
-                if multiplies {
-                    tile!("tileloadd tmm6, [{at} + {line}*1]", b, 64);
-                    tile!("tileloadd tmm4, [{at} + {line}*1]", a, LINE);
-                    product!(Self::SIGNED, 0, 4, 6);
-                    if apart {
-                        tile!("tileloadd tmm5, [{at} + {line}*1]", a.add(low), LINE);
-                    }
-                }
-                if stores {
-                    tile!("tilestored [{at} + {line}*1], tmm2", before.add(2048), 64);
-                }
-                let rows = if adds { Rows::of(x, &scales, tile, 0) } else { Rows::none() };
-                if adds {
-                    add_first!(done, rows);
-                }
-                if multiplies {
-                    if apart {
-                        product!(Self::SIGNED, 1, 5, 6);
-                    }
-                    tile!("tileloadd tmm7, [{at} + {line}*1]", b_other, 64);
-                    tile!("tileloadd tmm4, [{at} + {line}*1]", a_other, LINE);
-                }
-                if stores && apart {
-                    tile!("tilestored [{at} + {line}*1], tmm3", before.add(3072), 64);
-                }
-                if adds {
-                    add_last!(done, rows);
-                }
-                if multiplies {
-                    product!(Self::SIGNED, 2, 4, 7);
-                    if apart {
-                        tile!("tileloadd tmm5, [{at} + {line}*1]", a_other.add(low), LINE);
-                    }
-                    tile!("tilestored [{at} + {line}*1], tmm0", now, 64);
-                }
-                let rows = if adds_other { Rows::of(x, &scales, other, half) } else { Rows::none() };
-                if adds_other {
-                    add_first!(done_other, rows);
-                }
-                if multiplies && apart {
-                    product!(Self::SIGNED, 3, 5, 7);
-                    tile!("tilestored [{at} + {line}*1], tmm1", now.add(1024), 64);
-                }
-                if adds_other {
-                    add_last!(done_other, rows);
-                }
-                if n + EARLY < total {
-                    let room = weights[(n + EARLY) % (EARLY + 1)].as_mut_ptr();
-                    stream.unpack::<U>(per_step, Self::SIGNED, zero, room);
+                if 0 < n && n + 1 < total {
+                    step!(true, true, true);
+                } else {
+                    step!(n < total, n > 0, n + 1 < total);
                 }
             }
             step = if step + 1 == steps { 0 } else { step + 1 };
-            if !adds {
+            if n == 0 {
                 continue;
             }
-            if Z::SUPER && (other + 1).is_multiple_of(TILES_PER_SUPER) {
-                let block = other / TILES_PER_SUPER;
+            added += 1;
+            if added < steps {
+                continue;
+            }
+            added = 0;
+            let partial = &mut room[panel - panels.start];
+            if Z::SUPER {
+                let block = columns.start / TILES_PER_SUPER;
                 let [scale, min] = scales.outer::<Avx512>(block);
-                let minima = self.minima(&scales, block, ROWS);
+                let minima = self.minima(&scales, block, line, ROWS);
                 each_row!(|ROW| if ROW < ROWS {
-                    let mut sum = Avx512::fma(sums[ROW], scale, Avx512::load(&outer[ROW]));
+                    let before = if begins { Avx512::splat(0.0) } else { Avx512::load(&partial[ROW]) };
+                    sums[ROW] = Avx512::fma(sums[ROW], scale, before);
                     if Z::MIN {
-                        sum = Avx512::fma(Avx512::load(&minima[ROW]), min, sum);
+                        sums[ROW] = Avx512::fma(Avx512::load(&minima[ROW]), min, sums[ROW]);
                     }
-                    Avx512::store(sum, &mut outer[ROW]);
-                    sums[ROW] = Avx512::splat(0.0);
                 });
             }
-            added += 1;
-            if added == steps {
-                added = 0;
-                if !Z::SUPER {
-                    each_row!(|ROW| if ROW < ROWS {
-                        Avx512::store(sums[ROW], &mut outer[ROW]);
-                    });
-                    sums = [Avx512::splat(0.0); TILE_ROWS];
-                }
-                for (row, sums) in outer[..x.rows].iter().enumerate() {
+            each_row!(|ROW| if ROW < ROWS {
+                Avx512::store(sums[ROW], &mut partial[ROW]);
+            });
+            if ends {
+                for (row, sums) in partial[rows.clone()].iter().enumerate() {
                     self.product.put::<Avx512>(row, panel, Avx512::load(sums));
                 }
-                outer = [[0.0; LANES]; TILE_ROWS];
-                panel += 1;
-                if panel < self.product.panels.end {
-                    scales = Z::view(matrix, panel, AHEAD);
+            }
+            panel += 1;
+            if panel < panels.end {
+                scales = Z::view(matrix, panel, AHEAD * matrix.planes.end);
+                begin!();
+            }
+        }
+    }
+
+    /// Makes the next tile of weights.
+    ///
+    /// # Safety
+    /// The processor has AVX-512, there is another tile, and room for it.
+    #[inline(always)]
+    unsafe fn make(&self, stream: &mut Stream, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let vectors = std::slice::from_raw_parts(stream.next(U::BITS), U::BITS);
+            if Self::FLOATS {
+                floats::<U>(vectors, self.table, to.cast());
+            } else {
+                let middle = _mm512_set1_epi8(if Self::SIGNED { -128 } else { 0 });
+                for (i, codes) in U::unpack::<Avx512>(vectors).into_iter().enumerate() {
+                    _mm512_store_si512(to.cast::<__m512i>().add(i), _mm512_xor_si512(codes, middle));
                 }
             }
         }
     }
 
+    /// Codes of a stretch of columns of some panels.
+    fn stream(&self, panels: &Range<usize>, columns: &Range<usize>) -> Stream {
+        let matrix = self.product.matrix;
+        let (panel, tile) = (matrix.planes.end, U::BITS * 64);
+        let codes = matrix.plane::<u8>(panels.start, 0, panels.len() * panel);
+        // What comes after the last panels: the first ones' next stretch, the panels behind them, or another product.
+        let then = std::array::from_fn(|i| match self.product.next {
+            _ if columns.end < self.x.laid.tiles => matrix.address(panels.start + i, columns.end * tile),
+            Some((next, first)) if panels.end == self.product.panels.end => next.address(first + i, 0),
+            _ => matrix.address(panels.end + i, 0),
+        });
+        let at = codes[columns.start * tile..].as_ptr();
+        let (tiles, after) = (columns.len(), panels.len() - 1);
+        let mut stream = Stream { at, left: tiles, tiles, panel, panels: after, ahead: 0, then };
+        stream.look_ahead();
+        stream
+    }
+
     /// What a super-block's minima come to for each row, before they are scaled.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn minima(&self, scales: &Z, block: usize, rows: usize) -> [[f32; LANES]; TILE_ROWS] {
+    fn minima(&self, scales: &Z, block: usize, line: usize, rows: usize) -> [[f32; LANES]; TILE_ROWS] {
         let mut minima = [[0.0; LANES]; TILE_ROWS];
         if !Z::MIN {
             return minima;
@@ -439,12 +580,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         for (i, min) in mins[..groups].iter_mut().enumerate() {
             *min = scales.min::<Avx512>(TILES_PER_SUPER * block + i / per_tile, i % per_tile);
         }
-        let sums = if Z::HALVES { self.x.half_sums } else { self.x.sums };
         for (row, minima) in minima[..rows].iter_mut().enumerate() {
             let mut sum = Avx512::splat(0.0);
             for (i, min) in mins[..groups].iter().enumerate() {
-                // SAFETY: there is a sum for every group and row.
-                let x = unsafe { *sums.add((groups * block + i) * TILE_ROWS + row) };
+                let numbers = self.x.laid.numbers(TILES_PER_SUPER * block + i / per_tile);
+                // SAFETY: there are numbers of every tile and row.
+                let numbers = unsafe { &*numbers.add(line + row) };
+                let x = if Z::HALVES { numbers.half_sums[i % 2] } else { numbers.sum };
                 sum = Avx512::fma(*min, Avx512::splat(x), sum);
             }
             Avx512::store(sum, minima);
@@ -453,72 +595,66 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     }
 }
 
-/// `2^LOW_BITS · high + low`, where `high` has sixteen bits.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn join_narrow(high: __m512i, low: __m512i) -> __m512i {
-    let mut sum = low;
-    // SAFETY: registers alone. One instruction; written with the compiler's function it may become two.
-    unsafe {
-        asm!(
-            "vpdpwssd {sum}, {high}, {factor}",
-            sum = inout(zmm_reg) sum,
-            high = in(zmm_reg) high,
-            factor = in(zmm_reg) _mm512_set1_epi32(1 << LOW_BITS),
-            options(pure, nomem, nostack, preserves_flags),
-        );
+/// Moves the bytes of integers up by one.
+const UP: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut i = 0;
+    while i < order.len() {
+        order[i] = if i % 4 == 0 { 0x80 } else { (i % 16 - 1) as u8 };
+        i += 1;
     }
-    sum
-}
+    order
+};
 
 /// What the sums of one group are scaled by.
-struct Rows<Z> {
+struct Scaled<Z> {
     scale: __m512,
     min: __m512,
-    scales: *const f32,
-    sums: *const f32,
+    rows: *const Numbers,
     kind: PhantomData<Z>,
 }
 
-impl<'a, Z: ScaleView<'a>> Rows<Z> {
+impl<'a, Z: ScaleView<'a>> Scaled<Z> {
+    /// Of the rows from `line` on.
+    ///
     /// # Safety
     /// The processor has AVX-512, and there is such a tile.
     #[inline(always)]
-    unsafe fn of(x: &Laid<'_>, scales: &Z, tile: usize, half: usize) -> Rows<Z> {
+    unsafe fn of(x: Laid, line: usize, scales: &Z, tile: usize, half: usize) -> Scaled<Z> {
         let scale = scales.scale::<Avx512>(tile, half);
         let min = if Z::MIN && !Z::SUPER { scales.min::<Avx512>(tile, half) } else { scale };
-        // SAFETY: the caller's promise.
-        let [scales, sums] = unsafe { [x.scales.add(tile * TILE_ROWS), x.sums.add(tile * TILE_ROWS)] };
-        Rows { scale, min, scales, sums, kind: PhantomData }
+        Scaled { scale, min, rows: x.numbers(tile).wrapping_add(line), kind: PhantomData }
     }
 
-    /// Where there is nothing to add: what is added is in two pieces, and both need it.
+    /// Where there is nothing to add.
     #[inline(always)]
-    fn none() -> Rows<Z> {
-        let (zero, none) = (Avx512::splat(0.0), std::ptr::null());
-        Rows { scale: zero, min: zero, scales: none, sums: none, kind: PhantomData }
+    fn none() -> Scaled<Z> {
+        let zero = Avx512::splat(0.0);
+        Scaled { scale: zero, min: zero, rows: std::ptr::null(), kind: PhantomData }
     }
 
-    /// Adds a group's sums of one row of `ROWS`. `narrow`: those with high parts have sixteen bits.
+    /// Adds a group's sums of one row, which are `floats` or two integers.
     ///
     /// # Safety
-    /// As [`Rows::of`]; `whole` has the sums of a group.
+    /// As [`Scaled::of`], which this is; `done` has sums of all rows.
     #[inline(always)]
-    unsafe fn add<const ROWS: usize, const ROW: usize>(
-        &self,
-        whole: *const i32,
-        narrow: bool,
-        sum: __m512,
-    ) -> __m512 {
+    unsafe fn add(&self, floats: bool, done: *const u8, row: usize, sum: __m512) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
-            let high = _mm512_load_si512(whole.add(ROW * LANES).cast());
-            let low = _mm512_load_si512(whole.add((ROWS + ROW) * LANES).cast());
-            let dot = if narrow { join_narrow(high, low) } else { joined(high, low) };
-            let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps(*self.scales.add(ROW)));
-            let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
+            let numbers = self.rows.add(row);
+            let sum = if floats {
+                _mm512_fmadd_ps(_mm512_load_ps(done.add(64 * row).cast()), self.scale, sum)
+            } else {
+                let high = _mm512_load_si512(done.add(64 * row).cast());
+                let low = _mm512_load_si512(done.add(TILE_BYTES + 64 * row).cast());
+                // Bytes are moved, not shifted: the port that shifts is the one that does floats.
+                let up = _mm512_loadu_si512(UP.as_ptr().cast());
+                let dot = _mm512_add_epi32(_mm512_shuffle_epi8(high, up), low);
+                let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps((*numbers).scale));
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum)
+            };
             if Z::MIN && !Z::SUPER {
-                _mm512_fmadd_ps(self.min, _mm512_set1_ps(*self.sums.add(ROW)), sum)
+                _mm512_fmadd_ps(self.min, _mm512_set1_ps((*numbers).sum), sum)
             } else {
                 sum
             }

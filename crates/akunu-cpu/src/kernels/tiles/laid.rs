@@ -1,0 +1,165 @@
+//! Activations of several decode rows, as products [together](super::several) take them.
+
+use std::arch::x86_64::*;
+
+use crate::kernels::rows::scale_of;
+use crate::pack::TILE;
+use crate::simd::{LANES, LOW_BITS};
+
+use super::TILE_ROWS;
+
+/// What an activation of 15 bits is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LaidForm {
+    /// Two numbers of bf16, `scale · 128 · high` and `scale · low`: whole numbers of eight bits under a power of two.
+    Floats,
+    /// Two bytes, `256 · high + low`, under a scale that is kept apart.
+    Bytes,
+}
+
+impl LaidForm {
+    /// Bytes of a row of one part of a tile.
+    pub(super) const fn line(self) -> usize {
+        match self {
+            LaidForm::Floats => 2 * TILE,
+            LaidForm::Bytes => TILE,
+        }
+    }
+
+    /// Bytes of one part of a tile.
+    pub(super) const fn part(self) -> usize {
+        TILE_ROWS * self.line()
+    }
+}
+
+/// A block of rows. For each tile of columns it has the `[high, low][row]` parts of activations, and behind those of all tiles
+/// the [`Numbers`] of each row.
+#[derive(Clone, Copy)]
+pub(crate) struct Laid {
+    at: *mut u8,
+    pub(super) tiles: usize,
+    pub(super) form: LaidForm,
+}
+
+/// What there is to know of one row of a tile beside its activations. Floats have it where they were asked for their sums.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Numbers {
+    pub(super) scale: f32,
+    pub(super) sum: f32,
+    pub(super) half_sums: [f32; 2],
+}
+
+impl Laid {
+    /// Bytes of a block of so many tiles.
+    pub(crate) const fn bytes(form: LaidForm, tiles: usize) -> usize {
+        tiles * (2 * form.part() + TILE_ROWS * size_of::<Numbers>())
+    }
+
+    /// The block that begins here.
+    pub(crate) fn new(at: *mut u8, form: LaidForm, tiles: usize) -> Laid {
+        Laid { at, tiles, form }
+    }
+
+    /// Both parts of a tile.
+    pub(super) fn parts(self, tile: usize) -> *mut u8 {
+        self.at.wrapping_add(tile * 2 * self.form.part())
+    }
+
+    /// The numbers of a tile, of all rows.
+    pub(super) fn numbers(self, tile: usize) -> *mut Numbers {
+        self.parts(self.tiles).cast::<Numbers>().wrapping_add(tile * TILE_ROWS)
+    }
+}
+
+/// The upper halves of 32 floats, of each four columns the first, the third, the second and the fourth: words of weights hold two
+/// codes, of which a table sees the lower one.
+const ORDER: [u16; 2 * LANES] = {
+    let mut order = [0; 2 * LANES];
+    let mut i = 0;
+    while i < order.len() {
+        order[i] = (2 * (i / 4 * 4 + [0, 2, 1, 3][i % 4]) + 1) as u16;
+        i += 1;
+    }
+    order
+};
+
+/// Makes integers of one row, as [`Quantize`] does, and writes them to a block.
+///
+/// [`Quantize`]: crate::kernels::rows::Quantize
+pub(crate) struct Lay<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) out: Laid,
+    /// Which row.
+    pub(crate) line: usize,
+    /// Whether floats are asked for their sums.
+    pub(crate) sums: bool,
+}
+
+/// Both of two vectors. Not a function: what is called knows nothing of what the processor has.
+macro_rules! both {
+    ($x:ident in $vectors:expr => $result:expr) => {{
+        let [first, second] = $vectors;
+        [
+            {
+                let $x = first;
+                $result
+            },
+            {
+                let $x = second;
+                $result
+            },
+        ]
+    }};
+}
+
+impl Lay<'_> {
+    /// # Safety
+    /// The processor has AVX-512. Nobody else touches this row of the block, for whose tiles there is room.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(crate) unsafe fn run(self) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+        let floats = self.out.form == LaidForm::Floats;
+        let low_range = if floats { (1 << LOW_BITS) as f32 } else { 256.0 };
+        // SAFETY: the caller's promise; vectors of the size of what they are read from.
+        unsafe {
+            let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+            let (up, down) = (_mm512_set1_ps(low_range), _mm512_set1_ps(1.0 / low_range));
+            for (tile, x) in self.x.as_chunks::<TILE>().0.iter().enumerate() {
+                let x = [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x[LANES..].as_ptr())];
+                let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
+                let (scale, inverse) = scale_of(largest);
+                let inverse = _mm512_set1_ps(inverse);
+                let whole = both!(x in x => _mm512_roundscale_ps::<NEAREST>(_mm512_mul_ps(x, inverse)));
+                let to = self.out.parts(tile).add(self.line * self.out.form.line());
+                let to_low = to.add(self.out.form.part());
+                if floats {
+                    let high = both!(x in whole => _mm512_roundscale_ps::<NEAREST>(_mm512_mul_ps(x, down)));
+                    let low =
+                        [_mm512_fnmadd_ps(high[0], up, whole[0]), _mm512_fnmadd_ps(high[1], up, whole[1])];
+                    let scale = _mm512_set1_ps(scale);
+                    let high_scale = _mm512_mul_ps(scale, up);
+                    let high = both!(x in high => _mm512_castps_si512(_mm512_mul_ps(x, high_scale)));
+                    let low = both!(x in low => _mm512_castps_si512(_mm512_mul_ps(x, scale)));
+                    _mm512_store_si512(to.cast(), _mm512_permutex2var_epi16(high[0], order, high[1]));
+                    _mm512_store_si512(to_low.cast(), _mm512_permutex2var_epi16(low[0], order, low[1]));
+                } else {
+                    // The low byte of an integer, and what is left above it once that is taken as a signed one.
+                    let low = both!(x in whole => _mm512_cvtps_epi32(x));
+                    let high = both!(x in low => _mm512_srai_epi32::<8>(_mm512_add_epi32(x, _mm512_set1_epi32(128))));
+                    _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(high[0]));
+                    _mm_storeu_si128(to.add(LANES).cast(), _mm512_cvtepi32_epi8(high[1]));
+                    _mm_storeu_si128(to_low.cast(), _mm512_cvtepi32_epi8(low[0]));
+                    _mm_storeu_si128(to_low.add(LANES).cast(), _mm512_cvtepi32_epi8(low[1]));
+                }
+                if self.sums || !floats {
+                    // Whole numbers below 2^24: all of this is exact.
+                    let [a, b] = both!(x in whole => _mm512_reduce_add_ps(x));
+                    let sums = [a * scale, b * scale];
+                    let numbers = Numbers { scale, sum: sums[0] + sums[1], half_sums: sums };
+                    self.out.numbers(tile).add(self.line).write(numbers);
+                }
+            }
+        }
+    }
+}

@@ -423,9 +423,8 @@ impl State {
         // A row that nobody else in the batch can see may be written by whoever attends to its position.
         let decode = |s: &akunu_program::Span| s.rows == 1 && s.phase == Phase::Decode;
         let apart = |i: usize| batch.spans[..i].iter().all(|s| s.slot != batch.spans[i].slot);
-        self.writes_late = self.redundant
-            && batch.spans.iter().all(|s| s.rows == 0 || decode(s))
-            && (0..batch.spans.len()).all(apart);
+        self.writes_late =
+            batch.spans.iter().all(|s| s.rows == 0 || decode(s)) && (0..batch.spans.len()).all(apart);
         self.error = None;
     }
 }

@@ -292,6 +292,12 @@ impl Machine {
                     }
                     Phase::Decode => {
                         if mine() {
+                            if let Some(stored) = stored
+                                && state.writes_late
+                            {
+                                let row = state.rows[block.first];
+                                RowView::new(self, state, worker, block.first).remember(stored, row, head);
+                            }
                             let later = head + workers;
                             let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
                             let after = state

@@ -345,17 +345,26 @@ pub(crate) struct Argmax<'a> {
 impl Kernel for Argmax<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let mut largest = S::splat(f32::NEG_INFINITY);
-        let (whole, rest) = self.x.as_chunks::<LANES>();
-        for x in whole {
-            let x = S::load(x);
-            // Not `max`, whose answer for NaN depends on the instruction set.
-            largest = S::select_less(largest, x, x, largest);
+        /// What is looked through once more for the place of the largest.
+        const PART: usize = 64 * LANES;
+        let (mut best, mut first) = (f32::NEG_INFINITY, 0);
+        for (i, part) in self.x.chunks(PART).enumerate() {
+            let mut largest = S::splat(f32::NEG_INFINITY);
+            let (whole, rest) = part.as_chunks::<LANES>();
+            for x in whole {
+                let x = S::load(x);
+                // Not `max`, whose answer for NaN depends on the instruction set.
+                largest = S::select_less(largest, x, x, largest);
+            }
+            let largest = rest.iter().fold(S::largest(largest), |best, &x| if x > best { x } else { best });
+            if largest > best {
+                (best, first) = (largest, i * PART);
+            }
         }
-        let best = rest.iter().fold(S::largest(largest), |best, &x| if x > best { x } else { best });
         *self.best = None;
         if best > f32::NEG_INFINITY {
-            *self.best = self.x.iter().position(|&x| x == best).map(|at| (best, at as u32));
+            let at = self.x[first..].iter().position(|&x| x == best);
+            *self.best = at.map(|at| (best, (first + at) as u32));
         }
     }
 }

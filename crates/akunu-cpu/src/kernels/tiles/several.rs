@@ -606,6 +606,31 @@ const UP: [u8; 64] = {
     order
 };
 
+/// `sum + scale · (high + low)`, of integers. Not with the compiler's functions: it would do it later, and keep all that it takes in
+/// memory until then.
+///
+/// # Safety
+/// `low` is a vector.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn join_and_add(high: __m512i, low: *const __m512i, scale: __m512, sum: __m512) -> __m512 {
+    let mut sum = sum;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "vpaddd {dot}, {dot}, [{low}]",
+            "vcvtdq2ps {dot}, {dot}",
+            "vfmadd231ps {sum}, {dot}, {scale}",
+            dot = inout(zmm_reg) high => _,
+            low = in(reg) low,
+            sum = inout(zmm_reg) sum,
+            scale = in(zmm_reg) scale,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    sum
+}
+
 /// What the sums of one group are scaled by.
 struct Scaled<Z> {
     scale: __m512,
@@ -646,12 +671,11 @@ impl<'a, Z: ScaleView<'a>> Scaled<Z> {
                 _mm512_fmadd_ps(_mm512_load_ps(done.add(64 * row).cast()), self.scale, sum)
             } else {
                 let high = _mm512_load_si512(done.add(64 * row).cast());
-                let low = _mm512_load_si512(done.add(TILE_BYTES + 64 * row).cast());
                 // Bytes are moved, not shifted: the port that shifts is the one that does floats.
                 let up = _mm512_loadu_si512(UP.as_ptr().cast());
-                let dot = _mm512_add_epi32(_mm512_shuffle_epi8(high, up), low);
                 let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps((*numbers).scale));
-                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum)
+                let low = done.add(TILE_BYTES + 64 * row).cast();
+                join_and_add(_mm512_shuffle_epi8(high, up), low, scale, sum)
             };
             if Z::MIN && !Z::SUPER {
                 _mm512_fmadd_ps(self.min, _mm512_set1_ps((*numbers).sum), sum)

@@ -121,6 +121,9 @@ pub(super) const PIECES: usize = 8;
 /// of an earlier product are added to where they belong meanwhile, and a task is done with each step. The rows of the product after
 /// this are at `next`.
 ///
+/// High words of weights are loaded twice, to the register of the others: the more tile registers hold something, the fewer are left
+/// for renaming, and where another thread runs on the same core there are hardly any.
+///
 /// # Safety
 /// Tiles are configured on this thread, and the processor has AVX-512 F and what the tasks ask for; all tiles can be read, `whole`
 /// and the target written.
@@ -141,9 +144,6 @@ pub(super) unsafe fn multiply<M: Meanwhile>(
     // SAFETY: the caller's promise; sums are added in `4 · steps` places.
     unsafe {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack));
-        tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
-        tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
-        tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
         for step in 0..steps {
             let task = tasks.next();
             let pieces = |pieces: Range<usize>| {
@@ -163,31 +163,29 @@ pub(super) unsafe fn multiply<M: Meanwhile>(
                 }
                 asked += WORDS_BYTES / 4;
             };
-            tile!("tdpbssd tmm0, tmm4, tmm5");
+            tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
+            tile!("tileloadd tmm6, [{at} + {line}*1]", b0, 64);
+            tile!("tdpbssd tmm0, tmm4, tmm6");
             add();
-            tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b0, 64);
+            tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
             pieces(0..2);
             tile!("tdpbssd tmm1, tmm4, tmm6");
             add();
-            tile!("tdpbssd tmm2, tmm4, tmm7");
+            tile!("tileloadd tmm6, [{at} + {line}*1 + 1024]", b0, 64);
+            tile!("tdpbssd tmm2, tmm4, tmm6");
             pieces(2..4);
-            tile!("tileloadd tmm7, [{at} + {line}*1 + 1024]", b1, 64);
-            tile!("tdpbssd tmm3, tmm4, tmm7");
+            tile!("tileloadd tmm6, [{at} + {line}*1 + 1024]", b1, 64);
+            tile!("tdpbssd tmm3, tmm4, tmm6");
             add();
             tile!("tileloadd tmm4, [{at} + {line}*1 + 1024]", a, 64);
             pieces(4..6);
-            tile!("tdpbssd tmm2, tmm4, tmm5");
-            (a, b0, b1) = (a.add(WORDS_BYTES), b0.add(WORDS_BYTES), b1.add(WORDS_BYTES));
-            if step + 1 < steps {
-                tile!("tileloadd tmm5, [{at} + {line}*1]", b0, 64);
-            }
+            tile!("tileloadd tmm6, [{at} + {line}*1]", b0, 64);
+            tile!("tdpbssd tmm2, tmm4, tmm6");
             add();
+            tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
             tile!("tdpbssd tmm3, tmm4, tmm6");
             pieces(6..8);
-            if step + 1 < steps {
-                tile!("tileloadd tmm6, [{at} + {line}*1]", b1, 64);
-                tile!("tileloadd tmm4, [{at} + {line}*1]", a, 64);
-            }
+            (a, b0, b1) = (a.add(WORDS_BYTES), b0.add(WORDS_BYTES), b1.add(WORDS_BYTES));
         }
         let whole: *mut u8 = whole.cast();
         tile!("tilestored [{at} + {line}*1], tmm0", whole, 64);

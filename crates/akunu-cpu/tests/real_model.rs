@@ -13,7 +13,7 @@ use models::Model;
 
 /// Largest difference of a logit, relative to the largest of its row, that rounding activations to 15 bits may cost. A rounding
 /// is off by at most 2^-14 of the largest number in its group. There are four in each of SmolLM2's 30 layers, which add up at
-/// random: √120 · 2^-15 is 3.3e-4, and the worst of 49152 logits is some deviations out. Measured: 1.0e-3. (8 bits cost some
+/// random: √120 · 2^-15 (half of the most) is 3.3e-4, and the worst of 49152 logits is some deviations out. Measured: 1.0e-3. (8 bits cost some
 /// 50 times that.)
 const ERROR: f32 = 1.5e-3;
 

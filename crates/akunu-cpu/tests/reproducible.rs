@@ -134,8 +134,8 @@ fn outputs_that_fill_no_panel_are_the_same_with_any_threads() {
 }
 
 /// Rows that are looked up, and the sum of their products with a matrix of floats and one of integers, which are parts of one operation.
-fn mixed(role: Role) -> (Program, Tensors) {
-    let [rows, width, outputs] = [40, 96, 72];
+fn mixed(role: Role, width: usize, outputs: usize) -> (Program, Tensors) {
+    let rows = 40;
     let mut tensors = Tensors::default();
     tensors.floats("table", rows, width, &numbers(1, rows * width));
     tensors.floats("floats", outputs, width, &numbers(2, outputs * width));
@@ -171,7 +171,7 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     let text: Vec<u32> = (0..40).collect();
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         let logits = |role: Role| {
-            let (program, tensors) = mixed(role);
+            let (program, tensors) = mixed(role, 96, 72);
             let cpu = Cpu::with_isa(2, isa).unwrap();
             let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
             runner.phase = Some(Phase::Prompt);
@@ -183,26 +183,63 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
-/// Of three tiles of columns, of which kernels that take two at a time leave one.
+/// Of three tiles of columns, which kernels that take two at a time leave to others, and of four and more panels than they take at a time.
 #[test]
 fn decode_rows_have_the_same_bits_together_and_alone() {
-    let (program, tensors) = mixed(Role { multiply: true, ..Role::default() });
     let text: Vec<u32> = (0..40).collect();
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        let logits = |threads: usize, piece: usize| {
-            let cpu = Cpu::with_isa(threads, isa).unwrap();
-            let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
-            runner.phase = Some(Phase::Decode);
-            let mut all = Vec::new();
-            for (i, tokens) in text.chunks(piece).enumerate() {
-                runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
-                all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+    for (width, outputs) in [(96, 72), (128, 1000)] {
+        let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, width, outputs);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let logits = |threads: usize, piece: usize| {
+                let cpu = Cpu::with_isa(threads, isa).unwrap();
+                let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+                runner.phase = Some(Phase::Decode);
+                let mut all = Vec::new();
+                for (i, tokens) in text.chunks(piece).enumerate() {
+                    runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
+                    all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+                }
+                all
+            };
+            let expected = logits(1, 1);
+            for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
+                assert!(logits(threads, piece) == expected, "{isa}, {threads} threads, pieces of {piece}");
             }
-            all
-        };
-        let expected = logits(1, 1);
-        for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
-            assert!(logits(threads, piece) == expected, "{isa}, {threads} threads, pieces of {piece}");
+        }
+    }
+}
+
+/// Sequences that are decoded together, and beside a prompt, so that their rows begin anywhere in a block of tiles.
+#[test]
+fn sequences_have_the_same_bits_together_and_alone() {
+    const SEQUENCES: u32 = 8;
+    for (name, model) in models() {
+        let vocabulary = model.vocabulary();
+        let token = |slot: u32, position: u32| [(slot * 31 + position * 7) % vocabulary as u32];
+        let prompt: Vec<u32> = (0..13).map(|i| i * 5 % vocabulary as u32).collect();
+        let cpu = Cpu::new(2).unwrap();
+        let runner = || Runner::new(&cpu, &model.program, &model.file, SEQUENCES + 1, CONTEXT).unwrap();
+        let mut alone = runner();
+        let mut expected = vec![Vec::new(); 3];
+        for slot in 0..SEQUENCES {
+            for (position, expected) in (0..).zip(&mut expected) {
+                alone.feed(&[(slot, position, &token(slot, position))], Work::Forward).unwrap();
+                expected.extend(alone.out.logits.iter().map(|z| z.to_bits()));
+            }
+        }
+        for beside in [0, 3, 10, 13] {
+            let mut together = runner();
+            for (position, expected) in (0..).zip(&expected) {
+                let tokens: Vec<_> = (0..SEQUENCES).map(|slot| token(slot, position)).collect();
+                let mut pieces: Vec<(u32, u32, &[u32])> =
+                    (0..).zip(&tokens).map(|(slot, token)| (slot, position, token.as_slice())).collect();
+                if beside > 0 {
+                    pieces.insert(0, (SEQUENCES, position * beside as u32, &prompt[..beside]));
+                }
+                together.feed(&pieces, Work::Forward).unwrap();
+                let rows = together.out.logits[beside * vocabulary..].iter().map(|z| z.to_bits());
+                assert!(rows.eq(expected.iter().copied()), "{name}, {beside} rows beside");
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ const MANY: usize = 8;
 
 /// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes
 /// of a stream.
-pub(crate) const AHEAD: usize = 4 << 10;
+const AHEAD: usize = 4 << 10;
 
 /// Panels that a single row goes over side by side: a core gets more from memory in several streams than in one.
 const BESIDE: usize = 4;

@@ -247,14 +247,17 @@ fn capped<S: Simd>(x: S::F, scale: f32, cap: Option<f32>) -> S::F {
     }
 }
 
-/// The scale of a tile whose largest number is this, and its inverse: the least power of two under which it is within [`LARGEST`].
-/// Tiles so small that the inverse would overflow are zero.
+/// The scale of a tile whose largest number is this, and its inverse: the least power of two under which it rounds to no more than
+/// [`LARGEST`]. Tiles so small that the inverse would overflow are zero; what is not finite is no number under any scale.
 #[inline(always)]
 pub(crate) fn scale_of(largest: f32) -> (f32, f32) {
     const FRACTION: u32 = (1 << 23) - 1;
     const SQUARED_ONE: u32 = 254 << 23;
+    if !largest.is_finite() {
+        return (f32::NAN, 0.0);
+    }
     let scale = ((largest * (1.0 / LARGEST as f32)).to_bits() + FRACTION) & !FRACTION;
-    let inverse = if largest > 1e-30 { f32::from_bits(SQUARED_ONE.wrapping_sub(scale)) } else { 0.0 };
+    let inverse = if largest > 1e-30 { f32::from_bits(SQUARED_ONE - scale) } else { 0.0 };
     (f32::from_bits(scale), inverse)
 }
 
@@ -365,6 +368,25 @@ impl Kernel for Argmax<'_> {
         if best > f32::NEG_INFINITY {
             let at = self.x[first..].iter().position(|&x| x == best);
             *self.best = at.map(|at| (best, (first + at) as u32));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGEST, scale_of};
+
+    #[test]
+    fn scales_are_powers_of_two_under_which_the_largest_takes_half_of_the_range() {
+        for largest in [1e-29, 0.7, 1.0, 16255.9, 16256.0, 16256.1, 3e38] {
+            let (scale, inverse) = scale_of(largest);
+            assert_eq!((scale.to_bits() << 9, scale * inverse), (0, 1.0), "{largest}");
+            let steps = (largest * inverse).round() as i32;
+            assert!((LARGEST / 2..=LARGEST).contains(&steps), "{largest}: {steps}");
+        }
+        assert_eq!(scale_of(0.0).1, 0.0);
+        for largest in [f32::NAN, -f32::NAN, f32::INFINITY] {
+            assert!(scale_of(largest).0.is_nan());
         }
     }
 }

@@ -261,6 +261,6 @@ dots!(
 /// The dot with an activation, of those with its parts.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(crate) fn joined(upper: __m512i, lower: __m512i) -> __m512i {
+fn joined(upper: __m512i, lower: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
 }

@@ -28,8 +28,9 @@ const DECODED: usize = 15;
 const LONGEST_DECODED: usize = 512;
 const LONG_DECODED: usize = 2048;
 
-/// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign.
-const LARGEST: f64 = 16256.0;
+/// Steps from 0 to the largest input of a group of 32, where weights are quantised: 15 bits with the sign, of which scales that are
+/// powers of two leave half at least.
+const LARGEST: f64 = 8128.0;
 
 /// Steps from 0 to the largest factor of a stretch, where weights are quantised: 16 bits with the sign.
 const LARGEST_WORD: f64 = 32512.0;

@@ -40,8 +40,7 @@ pub(super) const BLOCKS: usize = 32;
 
 /// Room for one worker's tiles.
 pub(crate) struct Scratch {
-    /// `[panel][step]`, or pairs of several panels after another; `[pair of two][panel][step]` of words; or decode rows that are
-    /// laid out.
+    /// `[panel][step]`, or pairs of several panels after another; `[pair of two][panel][step]` of words.
     pub(super) weights: Shared,
     /// `[pair][panel][output]`: scales of stretches of words.
     pub(super) scales: Shared,

@@ -1,9 +1,9 @@
 //! Products of several decode rows with integer weights, by tiles: the sums of [`IntProduct`], to the bit.
 //!
-//! The dot of a group is exact, whatever makes it. With weights of up to six bits tiles of bf16 do: an activation is `2^k (128 high + low)`, of
-//! which both parts are numbers of bf16, as codes are, and all sums of a group are whole numbers of 24 bits under the same power of
-//! two. They come out as floats that nothing was rounded of. Dots with other weights are longer: they are made by tiles of bytes, once with
-//! the high parts and once with the low ones, joined as integers, made floats and scaled.
+//! The dot of a group is exact, whatever makes it. With short weights (of two to six bits, for most) tiles of bf16 do: an activation is
+//! `2^k (128 high + low)`, of which both parts are numbers of bf16, as codes are, and all sums of a group are whole numbers of 24 bits
+//! under the same power of two. They come out as floats that nothing was rounded of. Dots with other weights are longer: they are made
+//! by tiles of bytes, once with the high parts and once with the low ones, joined as integers, made floats and scaled.
 //!
 //! That matters because processors whose tiles are in use do floats of 512 bits on one of two ports. And as few tile registers are used as
 //! will do: the more of them hold something, the fewer are left for renaming, and where another thread runs on the same core there are
@@ -39,7 +39,7 @@ use super::{TILE_BYTES, TILE_ROWS};
 /// Up to so many rows, half a tile is multiplied.
 const HALF: usize = TILE_ROWS / 2;
 
-/// Rows of which as many as there are in a block of [`TILE_ROWS`] should be multiplied together, where dots are not faster.
+/// Whether so many rows of a block of [`TILE_ROWS`] are multiplied faster together than by dots.
 pub(crate) fn are_several(rows: usize) -> bool {
     rows >= 6
 }

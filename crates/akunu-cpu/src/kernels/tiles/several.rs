@@ -111,6 +111,13 @@ macro_rules! store {
     };
 }
 
+/// Adds a product of bf16.
+macro_rules! floats {
+    ($sums:literal) => {
+        asm!(concat!("tdpbf16ps tmm", $sums, ", tmm4, tmm6"), options(nostack))
+    };
+}
+
 /// Sums of a product of bytes, of which those of weights are `signed` or not.
 macro_rules! bytes {
     ($signed:expr, $sums:literal) => {
@@ -394,94 +401,70 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                         })
                     };
                 }
-                macro_rules! step {
-                    ($multiplies:expr, $adds:expr, $makes:expr) => {
-                        let of = if $adds { Scaled::of(x, line, &scales, tile, 0) } else { Scaled::none() };
+                // One of two groups. Floats are stored while those of the other are multiplied, in its register; of bytes there are two
+                // registers for each group, which are stored at its end.
+                macro_rules! group {
+                    (
+                        $multiplies:expr, $adds:expr, $makes:expr, $sums:literal in $done:ident from $a:ident, $b:ident,
+                        of $tile:expr, $half:expr, $stores:expr => $other:literal in $done_other:ident, $next:expr
+                    ) => {
+                        let of = if $adds { Scaled::of(x, line, &scales, $tile, $half) } else { Scaled::none() };
                         if $multiplies {
-                            load!(6, b, 64);
+                            load!(6, $b, 64);
                         }
                         if $adds {
-                            add!(done, of; 0);
+                            add!($done, of; 0);
                         }
                         if $multiplies {
-                            load!(4, a, Self::FORM.line());
+                            load!(4, $a, Self::FORM.line());
                             if Self::FLOATS {
-                                asm!("tilezero tmm0", "tdpbf16ps tmm0, tmm4, tmm6", options(nostack));
+                                asm!(concat!("tilezero tmm", $sums), options(nostack));
+                                floats!($sums);
                             } else {
                                 bytes!(Self::SIGNED, 0);
                             }
                         }
                         if $makes {
-                            self.make(&mut stream, next);
+                            self.make(&mut stream, $next);
                         }
                         if $multiplies {
-                            load!(4, a.add(low), Self::FORM.line());
+                            load!(4, $a.add(low), Self::FORM.line());
                         }
                         if $adds {
-                            add!(done, of; 1);
+                            add!($done, of; 1);
                         }
                         if $multiplies {
                             if Self::FLOATS {
-                                asm!("tdpbf16ps tmm0, tmm4, tmm6", options(nostack));
+                                floats!($sums);
                             } else {
                                 bytes!(Self::SIGNED, 1);
                             }
                         }
                         if $adds {
-                            add!(done, of; 2);
-                            if Self::FLOATS {
-                                store!(1, done_other);
-                            }
-                            add!(done, of; 3);
+                            add!($done, of; 2);
+                        }
+                        if $stores && Self::FLOATS {
+                            store!($other, $done_other);
+                        }
+                        if $adds {
+                            add!($done, of; 3);
                         }
                         if $multiplies && !Self::FLOATS {
-                            store!(0, done);
-                            store!(1, done.add(TILE_BYTES));
+                            store!(0, $done);
+                            store!(1, $done.add(TILE_BYTES));
                         }
-                        let of = if $adds { Scaled::of(x, line, &scales, other, half) } else { Scaled::none() };
-                        if $multiplies {
-                            load!(6, b_other, 64);
-                        }
-                        if $adds {
-                            add!(done_other, of; 0);
-                        }
-                        if $multiplies {
-                            load!(4, a_other, Self::FORM.line());
-                            if Self::FLOATS {
-                                asm!("tilezero tmm1", "tdpbf16ps tmm1, tmm4, tmm6", options(nostack));
-                            } else {
-                                bytes!(Self::SIGNED, 0);
-                            }
-                        }
-                        if $makes && Self::PER_STEP == 2 {
-                            self.make(&mut stream, next.add(Self::WEIGHTS));
-                        }
-                        if $multiplies {
-                            load!(4, a_other.add(low), Self::FORM.line());
-                        }
-                        if $adds {
-                            add!(done_other, of; 1);
-                        }
-                        if $multiplies {
-                            if Self::FLOATS {
-                                asm!("tdpbf16ps tmm1, tmm4, tmm6", options(nostack));
-                            } else {
-                                bytes!(Self::SIGNED, 1);
-                            }
-                        }
-                        if $adds {
-                            add!(done_other, of; 2);
-                        }
-                        if $multiplies && Self::FLOATS {
-                            store!(0, done);
-                        }
-                        if $adds {
-                            add!(done_other, of; 3);
-                        }
-                        if $multiplies && !Self::FLOATS {
-                            store!(0, done_other);
-                            store!(1, done_other.add(TILE_BYTES));
-                        }
+                    };
+                }
+                macro_rules! step {
+                    ($multiplies:expr, $adds:expr, $makes:expr) => {
+                        group!(
+                            $multiplies, $adds, $makes, 0 in done from a, b,
+                            of tile, 0, $adds => 1 in done_other, next
+                        );
+                        group!(
+                            $multiplies, $adds, $makes && Self::PER_STEP == 2, 1 in done_other from a_other, b_other,
+                            of other, half, $multiplies => 0 in done, next.add(Self::WEIGHTS)
+                        );
                     };
                 }
                 if 0 < n && n + 1 < total {

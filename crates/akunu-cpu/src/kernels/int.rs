@@ -159,7 +159,9 @@ pub(crate) trait ScaleView<'a> {
 /// Reads a vector of a plane, and asks for what lies `ahead` bytes further on.
 #[inline(always)]
 fn stream<T>(plane: &[T], at: usize, ahead: usize) -> &T {
-    let vector = &plane[at];
+    debug_assert!(at < plane.len());
+    // SAFETY: a plane has a vector for each group of its panel, and kernels go over the tiles of the matrix.
+    let vector = unsafe { plane.get_unchecked(at) };
     ask(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
     vector
 }
@@ -342,8 +344,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             for block in 0..tiles / TILES_PER_SUPER {
                 let (mut parts, mut mins) = ([S::splat(0.0); P], [S::splat(0.0); P]);
                 for tile in TILES_PER_SUPER * block..TILES_PER_SUPER * (block + 1) {
-                    self.scaled_beside::<S, P>(&streams, tile, &mut parts);
-                    minima_beside::<S, Z, P>(&streams, tile, &mut mins);
+                    self.tile_beside::<S, P>(&streams, tile, &mut parts, &mut mins);
                 }
                 for p in 0..P {
                     let [scale, min] = streams.scales[p].outer::<S>(block);
@@ -355,8 +356,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             }
         } else {
             for tile in 0..tiles {
-                self.scaled_beside::<S, P>(&streams, tile, &mut sums);
-                minima_beside::<S, Z, P>(&streams, tile, &mut sums);
+                self.tile_beside::<S, P>(&streams, tile, &mut sums, &mut [S::splat(0.0); P]);
             }
         }
         for (p, sum) in sums.into_iter().enumerate() {
@@ -365,21 +365,46 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         P
     }
 
-    /// [`IntProduct::scaled`] of one tile of each panel.
+    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of each panel.
     #[inline(always)]
-    fn scaled_beside<S: Simd, const P: usize>(
+    fn tile_beside<S: Simd, const P: usize>(
         &self,
         streams: &Streams<'_, Z, P>,
         tile: usize,
         sums: &mut [S::F; P],
+        mins: &mut [S::F; P],
     ) {
-        let (ahead, ends) = (streams.early * U::BITS * 64, tile + streams.early >= streams.x.len());
-        for (p, sum) in sums.iter_mut().enumerate() {
-            let ahead = if ends { ahead.wrapping_add(streams.past[p]) } else { ahead };
-            let vectors = &streams.codes[p][tile * U::BITS..(tile + 1) * U::BITS];
-            let sum = std::array::from_mut(sum);
-            self.scaled::<S, 1>(vectors, &streams.scales[p], streams.x, tile, ahead, sum);
+        // Not a loop: sums must be in registers from the beginning.
+        const { assert!(P == 2 || P == BESIDE) };
+        self.tile_of_one::<S, P>(streams, tile, 0, sums, mins);
+        self.tile_of_one::<S, P>(streams, tile, 1, sums, mins);
+        if P == BESIDE {
+            self.tile_of_one::<S, P>(streams, tile, 2, sums, mins);
+            self.tile_of_one::<S, P>(streams, tile, 3, sums, mins);
         }
+    }
+
+    /// One panel's part of [`IntProduct::tile_beside`].
+    #[inline(always)]
+    fn tile_of_one<S: Simd, const P: usize>(
+        &self,
+        streams: &Streams<'_, Z, P>,
+        tile: usize,
+        p: usize,
+        sums: &mut [S::F; P],
+        mins: &mut [S::F; P],
+    ) {
+        let mut ahead = streams.early * U::BITS * 64;
+        if tile + streams.early >= streams.x.len() {
+            ahead = ahead.wrapping_add(streams.past[p]);
+        }
+        // SAFETY: the matrix has as many tiles as the row, of which this is one.
+        let vectors = unsafe { streams.codes[p].get_unchecked(tile * U::BITS..(tile + 1) * U::BITS) };
+        let scales = &streams.scales[p];
+        let sum = std::array::from_mut(&mut sums[p]);
+        self.scaled::<S, 1>(vectors, scales, streams.x, tile, ahead, sum);
+        let sum = if Z::SUPER { std::array::from_mut(&mut mins[p]) } else { sum };
+        add_minima::<S, Z, 1>(scales, streams.x, tile, sum);
     }
 
     /// One panel by `M` rows; returns `M`.
@@ -531,6 +556,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     /// What the zero point takes from a dot with a tile (`N` is 8) or with one half of it.
     #[inline(always)]
     fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
+        if Z::MIN && !U::WIDE {
+            return 0; // Minima stand for zero points.
+        }
         let [first, second] = group.sums;
         -(self.zero
             * match (N, half) {
@@ -557,18 +585,6 @@ struct Streams<'a, Z, const P: usize> {
     early: usize,
     /// Bytes from the end of each panel's codes to those of the panel that its stream goes on with.
     past: [usize; P],
-}
-
-/// [`add_minima`] of one tile of each panel.
-#[inline(always)]
-fn minima_beside<'a, S: Simd, Z: ScaleView<'a>, const P: usize>(
-    streams: &Streams<'_, Z, P>,
-    tile: usize,
-    sums: &mut [S::F; P],
-) {
-    for (p, sum) in sums.iter_mut().enumerate() {
-        add_minima::<S, Z, 1>(&streams.scales[p], streams.x, tile, std::array::from_mut(sum));
-    }
 }
 
 /// The activations of one of `M` rows in one tile.

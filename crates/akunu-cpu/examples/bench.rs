@@ -1,5 +1,5 @@
-//! Times prompts and decoding, in tokens per second: `bench MODEL [THREADS [PROMPT [TOKENS [REPEATS [SEQUENCES]]]]]`, and shows
-//! where the time went. Several sequences decode together, one token of each at a time.
+//! Times prompts and decoding, in tokens per second: `bench MODEL [THREADS [PROMPT [TOKENS [REPEATS [SEQUENCES [DEPTH]]]]]]`, and shows
+//! where the time went. Several sequences decode together, one token of each at a time, after DEPTH tokens.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use akunu_format::ModelFile;
 use akunu_program::arch::Architecture;
 use akunu_program::program::{GroupId, WeightId};
 use akunu_program::{
-    BLOCK, Backend, Batch, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag, Work, build,
+    BLOCK, Backend, Batch, Executable, KvType, Limits, Outputs, Phase, SlotEdit, SlotId, Span, StopFlag,
+    Work, build,
 };
 
 /// Tokens decoded without returning to the host.
@@ -22,12 +23,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = args.next().ok_or("which model?")?;
     let mut number = |default: u32| args.next().map_or(Ok(default), |n| n.parse());
     let (threads, prompt, tokens, repeats) = (number(2)?, number(512)?, number(128)?, number(5)?);
-    let sequences = number(1)?;
+    let (sequences, depth) = (number(1)?, number(0)?);
 
     let begin = Instant::now();
     let file = ModelFile::open(&path)?;
     let (arch, names) = Architecture::of(&file)?;
-    let context = (prompt + tokens).max(1).next_multiple_of(BLOCK as u32);
+    let context = prompt.max(depth + tokens).max(1).next_multiple_of(BLOCK as u32);
     let program = build(&arch, &names, &file, context as usize)?;
     let cpu = Cpu::new(threads as usize)?;
     let weights = cpu.load(&file, &program.weights)?;
@@ -47,24 +48,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let slots: Vec<u32> = (0..sequences).collect();
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    for repeat in 0..=repeats {
-        executable.set_timing(repeat == repeats);
-        let ids: Vec<u32> = (0..prompt).map(|i| 100 + i * 37 % 1000).collect();
-        let begin = Instant::now();
+    let read = |executable: &mut Box<dyn Executable>, slot, count| -> Result<(), Box<dyn Error>> {
+        let ids: Vec<u32> = (0..count).map(|i| 100 + i * 37 % 1000).collect();
         for (i, ids) in ids.chunks(512).enumerate() {
             let (start, rows) = (512 * i as u32, ids.len() as u32);
-            let spans = [Span { slot: SlotId(0), start, rows, phase: Phase::Prompt }];
+            let spans = [Span { slot: SlotId(slot), start, rows, phase: Phase::Prompt }];
             let outputs = [rows - 1];
             let batch = Batch { spans: &spans, tokens: ids, outputs: &outputs, ..Batch::default() };
-            executable.run(&batch, Work::Step, &stop, &mut out)?;
+            executable.run(&batch, Work::Step, &stop, &mut Outputs::default())?;
         }
+        Ok(())
+    };
+    for &slot in &slots {
+        read(&mut executable, slot, depth)?;
+    }
+    for repeat in 0..=repeats {
+        executable.set_timing(repeat == repeats);
+        let begin = Instant::now();
+        read(&mut executable, 0, prompt)?;
         prefill.push(f64::from(prompt) / begin.elapsed().as_secs_f64());
         let begin = Instant::now();
         let (mut next, mut done) = (vec![100; slots.len()], 0);
         while done < tokens {
             let n = CHAIN.min(tokens - done);
             // As llama-bench does, from an empty context.
-            let span = |&slot: &u32| Span { slot: SlotId(slot), start: done, rows: 1, phase: Phase::Decode };
+            let span =
+                |&slot: &u32| Span { slot: SlotId(slot), start: depth + done, rows: 1, phase: Phase::Decode };
             let spans: Vec<Span> = slots.iter().map(span).collect();
             let batch = Batch { spans: &spans, tokens: &next, outputs: &slots, ..Batch::default() };
             executable.run(&batch, Work::Chain(n), &stop, &mut out)?;

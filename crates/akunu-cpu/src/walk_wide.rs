@@ -7,7 +7,7 @@ use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, RowBlock, State};
-use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
+use crate::kernels::attention::{AttendBlock, Merge, Next, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
 use crate::kernels::cache::{WideTile, Widen};
 use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
 use crate::kernels::rows::{Activate, Cap, Gate};
@@ -283,10 +283,12 @@ impl Machine {
                             let states = unsafe { self.parts.get_mut(offset, count) };
                             let later = part - parts.start + workers;
                             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
-                            let after = (head + heads < a.kv_heads).then(|| {
+                            let after = if head + heads < a.kv_heads {
                                 let position = begin.max(part_then * PART);
-                                self.keys_of(a, state, block.first, head + heads, position)
-                            });
+                                self.next(a, state, block.first, head + heads, position)
+                            } else {
+                                Next::UNKNOWN
+                            };
                             self.attend_part(a, state, worker, block.first, head, part, after, states);
                         }
                     }
@@ -300,10 +302,9 @@ impl Machine {
                             }
                             let later = head + workers;
                             let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
-                            let after = state
-                                .rows
-                                .get(row)
-                                .map(|next| self.keys_of(a, state, row, head_then, a.range(*next).0));
+                            let after = state.rows.get(row).map_or(Next::UNKNOWN, |next| {
+                                self.next(a, state, row, head_then, a.range(*next).0)
+                            });
                             self.attend_row(a, state, worker, block.first, head, after);
                         }
                     }
@@ -354,14 +355,16 @@ impl Machine {
         visible
     }
 
-    /// Where the keys of one head begin that a decode row reads from a position on.
-    fn keys_of(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> *const u8 {
-        let number = state.slots.block(state.rows[row].slot, a.cache.group, position);
-        self.kv.keys(a.cache, number, head)
+    /// The tile of one head that a decode row reads from a position on.
+    fn next(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> Next {
+        let row = state.rows[row];
+        let number = state.slots.block(row.slot, a.cache.group, position);
+        let positions = a.range(row).1.saturating_sub(position / BLOCK * BLOCK).min(BLOCK);
+        Next { keys: self.kv.keys(a.cache, number, head), positions }
     }
 
-    /// Attends over some blocks of the context. `range(row)` is what each row sees; `after`, where it is known, where the keys
-    /// lie that the worker goes on with.
+    /// Attends over some blocks of the context. `range(row)` is what each row sees; `after` is the tile that the worker goes on
+    /// with.
     #[allow(clippy::too_many_arguments)]
     fn attend_blocks(
         &self,
@@ -371,7 +374,7 @@ impl Machine {
         rows: RowBlock,
         head: usize,
         positions: Range<usize>,
-        after: Option<*const u8>,
+        after: Next,
         queries: &[f32],
         states: &mut [f32],
     ) {
@@ -382,11 +385,7 @@ impl Machine {
             let base = block * BLOCK;
             let visible = self.visible(a, state, worker, rows, base, &positions);
             let number = state.slots.block(slot, a.cache.group, base);
-            let next = if block < last {
-                Some(self.keys_of(a, state, rows.first, head, base + BLOCK))
-            } else {
-                after
-            };
+            let next = if block < last { self.next(a, state, rows.first, head, base + BLOCK) } else { after };
             // SAFETY: what the rows see was written before the last barrier, or by this worker.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };
             let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
@@ -394,7 +393,16 @@ impl Machine {
             if rows.phase == Phase::Prompt {
                 let positions = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
                 let tile = self.widened(worker, tile, dim, positions);
-                self.isa.run(AttendBlock { tile, next: None, dim, queries, visible, scale, cap, state });
+                self.isa.run(AttendBlock {
+                    tile,
+                    next: Next::UNKNOWN,
+                    dim,
+                    queries,
+                    visible,
+                    scale,
+                    cap,
+                    state,
+                });
                 continue;
             }
             match tile {
@@ -431,7 +439,7 @@ impl Machine {
         row: usize,
         head: usize,
         part: usize,
-        after: Option<*const u8>,
+        after: Next,
         states: &mut [f32],
     ) {
         let block = RowBlock { first: row, rows: 1, phase: Phase::Decode };
@@ -442,26 +450,15 @@ impl Machine {
     }
 
     /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_blocks`].
-    fn attend_row(
-        &self,
-        a: &Attention,
-        state: &State,
-        worker: usize,
-        row: usize,
-        head: usize,
-        after: Option<*const u8>,
-    ) {
+    fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize, after: Next) {
         let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, parts.len() * stride) };
         for (part, states) in parts.clone().zip(states.chunks_exact_mut(stride)) {
-            let after = if part + 1 < parts.end {
-                Some(self.keys_of(a, state, row, head, (part + 1) * PART))
-            } else {
-                after
-            };
+            let after =
+                if part + 1 < parts.end { self.next(a, state, row, head, (part + 1) * PART) } else { after };
             self.attend_part(a, state, worker, row, head, part, after, states);
         }
         for query in 0..a.sharing {
@@ -479,7 +476,7 @@ impl Machine {
         let count = block.rows * a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
-        self.attend_blocks(a, state, worker, block, head, positions, None, queries, states);
+        self.attend_blocks(a, state, worker, block, head, positions, Next::UNKNOWN, queries, states);
         for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
             let (row, query) = (block.first + i / a.sharing, i % a.sharing);
             let column = (head * a.sharing + query) * a.head_dim;

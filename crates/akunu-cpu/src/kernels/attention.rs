@@ -4,6 +4,8 @@
 //! it is read and converted once for several of them. What a query gets does not depend on its neighbours: positions it
 //! may not see have weight zero, and blocks are visited in the order of their positions.
 
+use std::marker::PhantomData;
+
 use akunu_program::{BLOCK, KV_GROUP};
 
 use crate::memory::ask;
@@ -16,6 +18,12 @@ const QUERIES: usize = 4;
 
 /// The same where nothing is converted on the way, by instruction sets with registers for it.
 const MANY_QUERIES: usize = 8;
+
+/// Elements of keys, or positions of values, between two times that the next tile is asked for.
+const STRIDE: usize = 4;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Vectors of a head's dimension worked on together when values are summed.
 const COLUMNS: usize = 4;
@@ -34,13 +42,62 @@ pub(crate) fn clear(state: &mut [f32]) {
     state[0] = f32::NEG_INFINITY;
 }
 
+/// The tile that is read after another: tiles lie far apart, and the processor cannot foresee where.
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) keys: *const u8,
+    /// From the first on; none if it is not known.
+    pub(crate) positions: usize,
+}
+
+impl Next {
+    pub(crate) const UNKNOWN: Next = Next { keys: std::ptr::null(), positions: 0 };
+}
+
+/// Asks for the next tile bit by bit, the keys and the values each in two places: a processor that is asked in four
+/// places fetches more than one that is asked in fewer.
+struct Ahead<T> {
+    at: *const u8,
+    /// From one place of the keys, or the values, to the other.
+    half: usize,
+    /// From the keys to the values.
+    values: usize,
+    /// Lines of each place not asked for yet.
+    left: usize,
+    tile: PhantomData<T>,
+}
+
+impl<T: Tile> Ahead<T> {
+    #[inline(always)]
+    fn new(next: Next, dim: usize) -> Self {
+        let half = next.positions.next_multiple_of(LANES) * dim * T::ASKED / 2;
+        let values = BLOCK * dim * T::ASKED;
+        Ahead { at: next.keys, half, values, left: half / LINE, tile: PhantomData }
+    }
+
+    /// The next few lines of each place. With heads of 64 elements, all of a tile takes as many of these as there are fours of
+    /// elements and of positions.
+    #[inline(always)]
+    fn ask(&mut self) {
+        for _ in 0..T::ASKED {
+            if self.left == 0 {
+                return;
+            }
+            for place in [0, self.half, self.values, self.values + self.half] {
+                ask(self.at.wrapping_add(place));
+            }
+            self.at = self.at.wrapping_add(LINE);
+            self.left -= 1;
+        }
+    }
+}
+
 /// Adds one block to the state of some queries.
 pub(crate) struct AttendBlock<'a, T> {
     /// Keys and values, of heads of `dim` elements.
     pub(crate) tile: T,
-    /// Where the keys lie that are read after this, if it is known: tiles lie far apart, and the processor cannot foresee
-    /// where.
-    pub(crate) next: Option<*const u8>,
+    /// What is read after this.
+    pub(crate) next: Next,
     /// A multiple of the vector length.
     pub(crate) dim: usize,
     /// `[query][dim]`.
@@ -86,21 +143,23 @@ impl<T: Tile> AttendBlock<'_, T> {
         if begin >= end {
             return Q;
         }
+        // Only the first of several groups of queries asks.
+        let mut ahead = Ahead::<T>::new(if first == 0 { self.next } else { Next::UNKNOWN }, dim);
         let mut weights = [[0.0; BLOCK]; Q];
         let subtiles = end.div_ceil(LANES);
         if T::ASKED > 0 {
             match subtiles {
-                1 => self.scores::<S, Q, 1>(queries, 0, end, &mut weights),
-                2 => self.scores::<S, Q, 2>(queries, 0, end, &mut weights),
-                _ => self.scores::<S, Q, SUBTILES>(queries, 0, end, &mut weights),
+                1 => self.scores::<S, Q, 1>(queries, 0, &mut ahead, &mut weights),
+                2 => self.scores::<S, Q, 2>(queries, 0, &mut ahead, &mut weights),
+                _ => self.scores::<S, Q, SUBTILES>(queries, 0, &mut ahead, &mut weights),
             }
         } else if S::MANY_REGISTERS {
             for subtile in (0..subtiles).step_by(2) {
-                self.scores::<S, Q, 2>(queries, subtile, end, &mut weights);
+                self.scores::<S, Q, 2>(queries, subtile, &mut ahead, &mut weights);
             }
         } else {
             for subtile in 0..subtiles {
-                self.scores::<S, Q, 1>(queries, subtile, end, &mut weights);
+                self.scores::<S, Q, 1>(queries, subtile, &mut ahead, &mut weights);
             }
         }
         let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
@@ -109,37 +168,37 @@ impl<T: Tile> AttendBlock<'_, T> {
         {
             soften::<S>(&mut weights[..subtiles * LANES], *visible, state);
         }
-        self.sum_values::<S, Q>(first, &weights, begin, end);
+        self.sum_values::<S, Q>(first, &weights, begin, end, &mut ahead);
         Q
     }
 
-    /// The scaled and capped scores of the positions of `V` vectors, with values asked for up to position `end`.
+    /// The scaled and capped scores of the positions of `V` vectors.
     #[inline(always)]
     fn scores<S: Simd, const Q: usize, const V: usize>(
         &self,
         queries: &[f32],
         first: usize,
-        end: usize,
+        ahead: &mut Ahead<T>,
         scores: &mut [[f32; BLOCK]; Q],
     ) {
         let dim = self.dim;
-        let values = self.tile.values();
         let mut sums = [[S::splat(0.0); V]; Q];
         for group in 0..dim.div_ceil(KV_GROUP) {
             let scales = self.tile.key_scales::<S>(group);
-            for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
-                // An equal share of the values for each element.
-                ask_in_two(values, end * dim * T::ASKED, d * end * T::ASKED / 2, end * T::ASKED / 2);
-                let mut keys = [S::splat(0.0); V];
-                for i in 0..V {
-                    // SAFETY: the tile's heads have `dim` elements, and `first + V` is at most the number of subtiles.
-                    keys[i] = unsafe { self.tile.key::<S>(first + i, d, dim, scales[first + i]) };
-                }
-                for (q, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: `queries` holds `Q · dim` numbers.
-                    let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+            for part in (group * KV_GROUP..dim.min((group + 1) * KV_GROUP)).step_by(STRIDE) {
+                ahead.ask();
+                for d in part..part + STRIDE {
+                    let mut keys = [S::splat(0.0); V];
                     for i in 0..V {
-                        sums[i] = S::fma(keys[i], x, sums[i]);
+                        // SAFETY: the tile's heads have `dim` elements, and `first + V` is at most the number of subtiles.
+                        keys[i] = unsafe { self.tile.key::<S>(first + i, d, dim, scales[first + i]) };
+                    }
+                    for (q, sums) in sums.iter_mut().enumerate() {
+                        // SAFETY: `queries` holds `Q · dim` numbers.
+                        let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+                        for i in 0..V {
+                            sums[i] = S::fma(keys[i], x, sums[i]);
+                        }
                     }
                 }
             }
@@ -164,27 +223,29 @@ impl<T: Tile> AttendBlock<'_, T> {
         weights: &[[f32; BLOCK]; Q],
         begin: usize,
         end: usize,
+        ahead: &mut Ahead<T>,
     ) {
         let vectors = self.dim / LANES;
         let mut column = 0;
         if T::ASKED > 0 {
             while column + COLUMNS <= vectors {
-                self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column);
+                self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column, ahead);
                 column += COLUMNS;
             }
         } else if S::MANY_REGISTERS {
             while column + 2 <= vectors {
-                self.sum_columns::<S, Q, 2>(first, weights, begin, end, column);
+                self.sum_columns::<S, Q, 2>(first, weights, begin, end, column, ahead);
                 column += 2;
             }
         }
         while column < vectors {
-            self.sum_columns::<S, Q, 1>(first, weights, begin, end, column);
+            self.sum_columns::<S, Q, 1>(first, weights, begin, end, column, ahead);
             column += 1;
         }
     }
 
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     fn sum_columns<S: Simd, const Q: usize, const C: usize>(
         &mut self,
         first: usize,
@@ -192,6 +253,7 @@ impl<T: Tile> AttendBlock<'_, T> {
         begin: usize,
         end: usize,
         column: usize,
+        ahead: &mut Ahead<T>,
     ) {
         let vectors = self.dim / LANES;
         let mut scales = [[1.0; BLOCK]; C];
@@ -200,9 +262,6 @@ impl<T: Tile> AttendBlock<'_, T> {
                 *scales = self.tile.value_scales::<S>((column + c) * LANES / KV_GROUP);
             }
         }
-        // With the first columns, an equal share of the next keys for each position.
-        let next = self.next.filter(|_| column == 0);
-        let (next_bytes, share) = (BLOCK * self.dim * T::ASKED, self.dim * T::ASKED / 2);
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums = [[S::splat(0.0); C]; Q];
@@ -211,24 +270,23 @@ impl<T: Tile> AttendBlock<'_, T> {
                 *sum = S::load(&state[at(q, c)]);
             }
         }
-        #[allow(clippy::needless_range_loop)] // positions also number the values
-        for position in begin..end {
-            if let Some(next) = next {
-                ask_in_two(next, next_bytes, position * share, share);
-            }
-            let mut values = [S::splat(0.0); C];
-            for (c, value) in values.iter_mut().enumerate() {
-                // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
-                // below `vectors`.
-                *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
-                if T::SCALED {
-                    *value = S::mul(*value, S::splat(scales[c][position]));
+        for part in (begin..end).step_by(STRIDE) {
+            ahead.ask();
+            for position in part..end.min(part + STRIDE) {
+                let mut values = [S::splat(0.0); C];
+                for (c, value) in values.iter_mut().enumerate() {
+                    // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
+                    // below `vectors`.
+                    *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
+                    if T::SCALED {
+                        *value = S::mul(*value, S::splat(scales[c][position]));
+                    }
                 }
-            }
-            for q in 0..Q {
-                let weight = S::splat(weights[q][position]);
-                for c in 0..C {
-                    sums[q][c] = S::fma(values[c], weight, sums[q][c]);
+                for q in 0..Q {
+                    let weight = S::splat(weights[q][position]);
+                    for c in 0..C {
+                        sums[q][c] = S::fma(values[c], weight, sums[q][c]);
+                    }
                 }
             }
         }
@@ -237,15 +295,6 @@ impl<T: Tile> AttendBlock<'_, T> {
                 S::store(sums[q][c], &mut state[at(q, c)]);
             }
         }
-    }
-}
-
-/// Asks for a part of each half of some bytes: a processor that is asked in two places fetches more than one that is asked in one.
-#[inline(always)]
-fn ask_in_two(start: *const u8, bytes: usize, from: usize, count: usize) {
-    for line in (from..from + count).step_by(64) {
-        ask(start.wrapping_add(line));
-        ask(start.wrapping_add(bytes / 2 + line));
     }
 }
 
@@ -264,7 +313,7 @@ fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [u8; 2], state: &mut [f32])
         block = S::max(block, S::load(scores));
     }
     let before = state[0];
-    let largest = S::largest(block).max(before);
+    let largest = if S::any_above(block, S::splat(before)) { S::largest(block) } else { before };
     let mut total = S::splat(0.0);
     for scores in scores {
         let weights = S::exp(S::sub(S::load(scores), S::splat(largest)));
@@ -303,7 +352,7 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
         let ScoreBlock { tile, dim, query, scale, out } = self;
         let block = AttendBlock {
             tile,
-            next: None,
+            next: Next::UNKNOWN,
             dim,
             queries: query,
             visible: &[],
@@ -312,7 +361,8 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
             state: &mut [],
         };
         let mut scores = [[0.0; BLOCK]];
-        block.scores::<S, 1, SUBTILES>(query, 0, 0, &mut scores);
+        let mut ahead = Ahead::new(block.next, dim);
+        block.scores::<S, 1, SUBTILES>(query, 0, &mut ahead, &mut scores);
         out.copy_from_slice(&scores[0][..out.len()]);
     }
 }

@@ -23,9 +23,6 @@ pub(crate) trait Tile: Copy {
     /// Bytes of an element, if they may have to come from afar and should be asked for; else 0.
     const ASKED: usize;
 
-    /// Where the values begin.
-    fn values(self) -> *const u8;
-
     /// The scales of the keys of one group, for all positions.
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES];
 
@@ -55,11 +52,6 @@ pub(crate) struct HalfTile<'a> {
 impl Tile for HalfTile<'_> {
     const SCALED: bool = false;
     const ASKED: usize = size_of::<u16>();
-
-    #[inline(always)]
-    fn values(self) -> *const u8 {
-        self.values.as_ptr().cast()
-    }
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {
@@ -96,11 +88,6 @@ pub(crate) struct ByteTile<'a> {
 impl Tile for ByteTile<'_> {
     const SCALED: bool = true;
     const ASKED: usize = size_of::<i8>();
-
-    #[inline(always)]
-    fn values(self) -> *const u8 {
-        self.values.as_ptr().cast()
-    }
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {
@@ -146,11 +133,6 @@ pub(crate) struct WideTile<'a> {
 impl Tile for WideTile<'_> {
     const SCALED: bool = false;
     const ASKED: usize = 0;
-
-    #[inline(always)]
-    fn values(self) -> *const u8 {
-        self.values.as_ptr().cast()
-    }
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {

@@ -41,7 +41,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn load_f16(from: &[u16; LANES]) -> Self::F {
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+        unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(from.as_ptr().cast())) }
     }
     #[inline(always)]
     fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
@@ -100,6 +100,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn largest(x: Self::F) -> f32 {
         unsafe { _mm512_reduce_max_ps(x) }
+    }
+    #[inline(always)]
+    fn any_above(x: Self::F, y: Self::F) -> bool {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, y) != 0 }
     }
     #[inline(always)]
     fn round(x: Self::F) -> Self::I {

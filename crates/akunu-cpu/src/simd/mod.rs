@@ -70,6 +70,8 @@ pub(crate) trait Simd: Copy {
     /// The sum of all lanes, always in the same order.
     fn sum(x: Self::F) -> f32;
     fn largest(x: Self::F) -> f32;
+    /// Whether any lane of `x` is larger than that of `y`.
+    fn any_above(x: Self::F, y: Self::F) -> bool;
 
     /// To the nearest integer, ties to even.
     fn round(x: Self::F) -> Self::I;

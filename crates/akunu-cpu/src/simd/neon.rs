@@ -154,6 +154,14 @@ impl Simd for Neon {
         unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(x[0], x[1]), vmaxq_f32(x[2], x[3]))) }
     }
     #[inline(always)]
+    fn any_above(x: Self::F, y: Self::F) -> bool {
+        unsafe {
+            let low = vorrq_u32(vcgtq_f32(x[0], y[0]), vcgtq_f32(x[1], y[1]));
+            let high = vorrq_u32(vcgtq_f32(x[2], y[2]), vcgtq_f32(x[3], y[3]));
+            vmaxvq_u32(vorrq_u32(low, high)) != 0
+        }
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         each!(x in x => vcvtnq_s32_f32(x))
     }

@@ -185,6 +185,10 @@ impl Simd for Portable {
         x.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
     #[inline(always)]
+    fn any_above(x: Self::F, y: Self::F) -> bool {
+        x.iter().zip(&y).any(|(x, y)| x > y)
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         round(x)
     }

@@ -48,9 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let slots: Vec<u32> = (0..sequences).collect();
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    let read = |executable: &mut Box<dyn Executable>, slot, count| -> Result<(), Box<dyn Error>> {
-        let ids: Vec<u32> = (0..count).map(|i| 100 + i * 37 % 1000).collect();
-        for (i, ids) in ids.chunks(512).enumerate() {
+    let ids: Vec<u32> = (0..context).map(|i| 100 + i * 37 % 1000).collect();
+    let read = |executable: &mut dyn Executable, slot, count: u32| -> Result<(), Box<dyn Error>> {
+        for (i, ids) in ids[..count as usize].chunks(512).enumerate() {
             let (start, rows) = (512 * i as u32, ids.len() as u32);
             let spans = [Span { slot: SlotId(slot), start, rows, phase: Phase::Prompt }];
             let outputs = [rows - 1];
@@ -60,18 +60,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     };
     for &slot in &slots {
-        read(&mut executable, slot, depth)?;
+        read(&mut *executable, slot, depth)?;
     }
     for repeat in 0..=repeats {
         executable.set_timing(repeat == repeats);
         let begin = Instant::now();
-        read(&mut executable, 0, prompt)?;
+        read(&mut *executable, 0, prompt)?;
         prefill.push(f64::from(prompt) / begin.elapsed().as_secs_f64());
         let begin = Instant::now();
         let (mut next, mut done) = (vec![100; slots.len()], 0);
         while done < tokens {
             let n = CHAIN.min(tokens - done);
-            // As llama-bench does, from an empty context.
+            // As llama-bench does, from an empty context unless told otherwise.
             let span =
                 |&slot: &u32| Span { slot: SlotId(slot), start: depth + done, rows: 1, phase: Phase::Decode };
             let spans: Vec<Span> = slots.iter().map(span).collect();

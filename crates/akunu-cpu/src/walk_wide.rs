@@ -359,7 +359,7 @@ impl Machine {
     fn next(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> Next {
         let row = state.rows[row];
         let number = state.slots.block(row.slot, a.cache.group, position);
-        let positions = a.range(row).1.saturating_sub(position / BLOCK * BLOCK).min(BLOCK);
+        let positions = (a.range(row).1 - position / BLOCK * BLOCK).min(BLOCK);
         Next { keys: self.kv.keys(a.cache, number, head), positions }
     }
 
@@ -385,7 +385,11 @@ impl Machine {
             let base = block * BLOCK;
             let visible = self.visible(a, state, worker, rows, base, &positions);
             let number = state.slots.block(slot, a.cache.group, base);
-            let next = if block < last { self.next(a, state, rows.first, head, base + BLOCK) } else { after };
+            let next = match rows.phase {
+                Phase::Decode if block < last => self.next(a, state, rows.first, head, base + BLOCK),
+                Phase::Decode => after,
+                Phase::Prompt => Next::UNKNOWN,
+            };
             // SAFETY: what the rows see was written before the last barrier, or by this worker.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };
             let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
@@ -393,16 +397,7 @@ impl Machine {
             if rows.phase == Phase::Prompt {
                 let positions = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
                 let tile = self.widened(worker, tile, dim, positions);
-                self.isa.run(AttendBlock {
-                    tile,
-                    next: Next::UNKNOWN,
-                    dim,
-                    queries,
-                    visible,
-                    scale,
-                    cap,
-                    state,
-                });
+                self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
                 continue;
             }
             match tile {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use akunu_program::{BLOCK, KV_GROUP};
 
-use crate::memory::ask;
+use crate::memory::{ALIGN, ask};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::cache::{SUBTILES, Tile};
@@ -21,9 +21,7 @@ const MANY_QUERIES: usize = 8;
 
 /// Elements of keys, or positions of values, between two times that the next tile is asked for.
 const STRIDE: usize = 4;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
+const _: () = assert!(LANES.is_multiple_of(STRIDE) && KV_GROUP.is_multiple_of(STRIDE));
 
 /// Vectors of a head's dimension worked on together when values are summed.
 const COLUMNS: usize = 4;
@@ -70,13 +68,13 @@ struct Ahead<T> {
 impl<T: Tile> Ahead<T> {
     #[inline(always)]
     fn new(next: Next, dim: usize) -> Self {
+        // Keys lie by sixteens of positions, values behind those of the whole block.
         let half = next.positions.next_multiple_of(LANES) * dim * T::ASKED / 2;
         let values = BLOCK * dim * T::ASKED;
-        Ahead { at: next.keys, half, values, left: half / LINE, tile: PhantomData }
+        Ahead { at: next.keys, half, values, left: half / ALIGN, tile: PhantomData }
     }
 
-    /// The next few lines of each place. With heads of 64 elements, all of a tile takes as many of these as there are fours of
-    /// elements and of positions.
+    /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been worked on.
     #[inline(always)]
     fn ask(&mut self) {
         for _ in 0..T::ASKED {
@@ -86,7 +84,7 @@ impl<T: Tile> Ahead<T> {
             for place in [0, self.half, self.values, self.values + self.half] {
                 ask(self.at.wrapping_add(place));
             }
-            self.at = self.at.wrapping_add(LINE);
+            self.at = self.at.wrapping_add(ALIGN);
             self.left -= 1;
         }
     }
@@ -190,7 +188,8 @@ impl<T: Tile> AttendBlock<'_, T> {
                 for d in part..part + STRIDE {
                     let mut keys = [S::splat(0.0); V];
                     for i in 0..V {
-                        // SAFETY: the tile's heads have `dim` elements, and `first + V` is at most the number of subtiles.
+                        // SAFETY: the tile's heads have `dim` elements, a multiple of `STRIDE`, and `first + V` is at most the
+                        // number of subtiles.
                         keys[i] = unsafe { self.tile.key::<S>(first + i, d, dim, scales[first + i]) };
                     }
                     for (q, sums) in sums.iter_mut().enumerate() {
@@ -245,7 +244,6 @@ impl<T: Tile> AttendBlock<'_, T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     fn sum_columns<S: Simd, const Q: usize, const C: usize>(
         &mut self,
         first: usize,
@@ -313,7 +311,7 @@ fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [u8; 2], state: &mut [f32])
         block = S::max(block, S::load(scores));
     }
     let before = state[0];
-    let largest = if S::any_above(block, S::splat(before)) { S::largest(block) } else { before };
+    let largest = if S::any_above(block, S::splat(before)) { S::largest(block).max(before) } else { before };
     let mut total = S::splat(0.0);
     for scores in scores {
         let weights = S::exp(S::sub(S::load(scores), S::splat(largest)));

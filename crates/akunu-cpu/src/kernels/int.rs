@@ -138,7 +138,7 @@ unpack!(B6, 6, false, |S, v| join::<S>(low_four::<S>(v), low_two::<S, 4>(&v[4..]
 unpack!(B8, 8, true, |S, v| each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::codes(&v[i])));
 unpack!(Iq4, 4, true, |S, v| each!(x in low_four::<S>(v) => S::lookup(x, &IQ4_CODES)));
 
-/// The scales and minima of one panel.
+/// The scales and minima of one panel. Tiles and super-blocks that are asked for must be the matrix's: they are read unchecked.
 pub(crate) trait ScaleView<'a> {
     /// Whether groups of 16 have their own.
     const HALVES: bool;
@@ -160,7 +160,7 @@ pub(crate) trait ScaleView<'a> {
 #[inline(always)]
 fn stream<T>(plane: &[T], at: usize, ahead: usize) -> &T {
     debug_assert!(at < plane.len());
-    // SAFETY: a plane has a vector for each group of its panel, and kernels go over the tiles of the matrix.
+    // SAFETY: a plane has a vector for each group, or super-block, of its panel, and kernels go over those of the matrix.
     let vector = unsafe { plane.get_unchecked(at) };
     ask(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
     vector
@@ -209,6 +209,7 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
     #[inline(always)]
     fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
         let tiles = matrix.cols / TILE;
+        assert!(tiles.is_multiple_of(TILES_PER_SUPER));
         let groups = if HALVES { 2 * tiles } else { tiles };
         let small = |at| matrix.plane::<i8>(panel, at, groups * LANES).as_chunks().0;
         let large = |at| matrix.plane::<u16>(panel, at, tiles / TILES_PER_SUPER * LANES).as_chunks().0;
@@ -272,11 +273,12 @@ pub(crate) struct IntProduct<'a, U, Z> {
     kind: PhantomData<(U, Z)>,
 }
 
-impl<'a, U, Z> IntProduct<'a, U, Z> {
+impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     pub(crate) fn new(product: &'a Product<'a>) -> Self {
         let Form::Int { zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         let Input::Groups(x) = product.x else { unreachable!("lowered with quantised activations") };
         assert!(x.len() >= product.count * (product.matrix.cols / TILE));
+        assert!(zero == 0 || U::WIDE || !Z::MIN);
         IntProduct { product, x, zero, kind: PhantomData }
     }
 }
@@ -365,7 +367,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         P
     }
 
-    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of each panel.
+    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of each panel. Minima go to `mins` where super-blocks scale them apart, else to
+    /// `sums`.
     #[inline(always)]
     fn tile_beside<S: Simd, const P: usize>(
         &self,
@@ -375,10 +378,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         mins: &mut [S::F; P],
     ) {
         // Not a loop: sums must be in registers from the beginning.
-        const { assert!(P == 2 || P == BESIDE) };
+        const { assert!(P == 2 || P == 4) };
         self.tile_of_one::<S, P>(streams, tile, 0, sums, mins);
         self.tile_of_one::<S, P>(streams, tile, 1, sums, mins);
-        if P == BESIDE {
+        if P == 4 {
             self.tile_of_one::<S, P>(streams, tile, 2, sums, mins);
             self.tile_of_one::<S, P>(streams, tile, 3, sums, mins);
         }
@@ -557,7 +560,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
         if Z::MIN && !U::WIDE {
-            return 0; // Minima stand for zero points.
+            return 0; // Short codes with minima have no zero point.
         }
         let [first, second] = group.sums;
         -(self.zero

@@ -41,6 +41,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn load_f16(from: &[u16; LANES]) -> Self::F {
+        // Exact, whatever the rounding; the function without one cannot read from memory.
         unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(from.as_ptr().cast())) }
     }
     #[inline(always)]

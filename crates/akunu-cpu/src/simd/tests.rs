@@ -64,6 +64,15 @@ impl Kernel for Lanes {
         let x: [f32; LANES] = std::array::from_fn(|i| i as f32 * 1.5 - 7.0);
         assert_eq!(S::sum(S::load(&x)), x.iter().sum::<f32>());
         assert_eq!(S::largest(S::load(&x)), 15.5);
+        assert!(!S::any_above(S::load(&x), S::load(&x)), "{}", self.0);
+        for lane in 0..LANES {
+            let (mut above, mut unknown) = (x, x);
+            above[lane] += 1.0;
+            unknown[lane] = f32::NAN;
+            let [x, above, unknown] = [S::load(&x), S::load(&above), S::load(&unknown)];
+            assert!(S::any_above(above, x) && !S::any_above(x, above), "{}: {lane}", self.0);
+            assert!(!S::any_above(unknown, x) && !S::any_above(x, unknown), "{}: {lane}", self.0);
+        }
         let rounded = S::round(S::load(&x));
         let (mut bytes, mut halves, mut back) = ([0i8; LANES], [0u16; LANES], [0f32; LANES]);
         S::store_i8(rounded, &mut bytes);

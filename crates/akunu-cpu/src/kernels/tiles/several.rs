@@ -112,7 +112,7 @@ macro_rules! store {
 }
 
 /// Adds a product of bf16.
-macro_rules! floats {
+macro_rules! add_floats {
     ($sums:literal) => {
         asm!(concat!("tdpbf16ps tmm", $sums, ", tmm4, tmm6"), options(nostack))
     };
@@ -419,7 +419,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                             load!(4, $a, Self::FORM.line());
                             if Self::FLOATS {
                                 asm!(concat!("tilezero tmm", $sums), options(nostack));
-                                floats!($sums);
+                                add_floats!($sums);
                             } else {
                                 bytes!(Self::SIGNED, 0);
                             }
@@ -435,7 +435,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                         }
                         if $multiplies {
                             if Self::FLOATS {
-                                floats!($sums);
+                                add_floats!($sums);
                             } else {
                                 bytes!(Self::SIGNED, 1);
                             }

@@ -12,6 +12,7 @@ use akunu_program::{
 };
 
 use crate::Isa;
+use crate::kernels::many::Room;
 use crate::kernels::rows::Argmax;
 use crate::kernels::tiles;
 use crate::kv::{CpuKv, padded};
@@ -78,7 +79,7 @@ pub(crate) struct Places {
     input: Option<BufferId>,
 }
 
-/// Room for one worker's attention.
+/// Room for one worker's attention and products.
 pub(crate) struct Scratch {
     /// `[query][dim]`.
     pub(crate) queries: Shared,
@@ -90,6 +91,8 @@ pub(crate) struct Scratch {
     pub(crate) visible: Shared,
     /// For products of tiles, where there are such.
     pub(crate) tiles: Option<tiles::Scratch>,
+    /// For products of many rows, where they are others than those of one.
+    pub(crate) many: Option<Room>,
     /// For attention of tiles, where there are such.
     pub(crate) attention_tiles: Option<tiles::AttentionScratch>,
 }
@@ -210,6 +213,7 @@ impl CpuExecutable {
             wide: Shared::new(if attends_in_tiles { 0 } else { 2 * 4 * BLOCK * dim }),
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(tiles::Scratch::new),
+            many: (isa == Isa::Avx2).then(Room::new),
             attention_tiles: attends_in_tiles.then(|| tiles::AttentionScratch::new(together * sharing, dim)),
         };
         let vocabulary = program.value(program.logits).width;

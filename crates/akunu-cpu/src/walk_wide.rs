@@ -130,6 +130,7 @@ impl Machine {
             out: self.columns(part.out, rows.start, rows.len()),
             bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
             next: part.next[worker].and_then(|(weight, at)| Some((self.weights.matrix(weight).ok()?, at))),
+            room: self.scratch[worker].many.as_ref(),
         }
     }
 
@@ -558,7 +559,7 @@ impl Machine {
                 }
             }
         };
-        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None, next: None });
+        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None, next: None, room: None });
         columns
     }
 

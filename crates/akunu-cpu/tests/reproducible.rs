@@ -27,8 +27,8 @@ fn models() -> Vec<(String, Model)> {
 }
 
 /// Feeds the text in pieces of one phase, beside what `beside` feeds to other slots, and gives the logits of all its rows.
-fn logits(model: &Model, threads: usize, phase: Phase, piece: usize, beside: usize) -> Vec<u32> {
-    let cpu = Cpu::new(threads).unwrap();
+fn logits(model: &Model, isa: Isa, threads: usize, phase: Phase, piece: usize, beside: usize) -> Vec<u32> {
+    let cpu = Cpu::with_isa(threads, isa).unwrap();
     let mut runner = Runner::new(&cpu, &model.program, &model.file, 3, CONTEXT).unwrap();
     runner.phase = Some(phase);
     let vocabulary = model.vocabulary();
@@ -49,17 +49,22 @@ fn logits(model: &Model, threads: usize, phase: Phase, piece: usize, beside: usi
     all
 }
 
+/// With AVX2, too, where many rows are multiplied in a way of their own.
 #[test]
 fn threads_pieces_and_neighbours_change_no_bit() {
+    let mut sets = vec![Isa::detect().unwrap()];
+    if sets != [Isa::Avx2] && Isa::Avx2.is_available() {
+        sets.push(Isa::Avx2);
+    }
     for (name, model) in models() {
-        for phase in [Phase::Decode, Phase::Prompt] {
-            let expected = logits(&model, 1, phase, 1, 0);
+        for (isa, phase) in sets.iter().flat_map(|&isa| [(isa, Phase::Decode), (isa, Phase::Prompt)]) {
+            let expected = logits(&model, isa, 1, phase, 1, 0);
             for (threads, piece, beside) in
                 [(2, 1, 0), (3, 1, 0), (1, 100, 0), (2, 37, 0), (3, 16, 0), (2, 1, 1), (2, 2, 3), (3, 9, 13)]
             {
                 assert!(
-                    logits(&model, threads, phase, piece, beside) == expected,
-                    "{name}, {phase:?}: {threads} threads, pieces of {piece}, {beside} rows beside"
+                    logits(&model, isa, threads, phase, piece, beside) == expected,
+                    "{name}, {isa}, {phase:?}: {threads} threads, pieces of {piece}, {beside} rows beside"
                 );
             }
         }

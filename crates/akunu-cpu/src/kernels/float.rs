@@ -8,6 +8,7 @@ use std::ops::Range;
 use crate::memory::{Plain, ask};
 use crate::simd::{Kernel, LANES, Simd};
 
+use super::many;
 use super::product::{Input, Product};
 
 /// Rows worked on together at most.
@@ -50,8 +51,8 @@ float!(Bf16, u16, load_bf16);
 
 /// A product with weights of that type.
 pub(crate) struct FloatProduct<'a, T> {
-    product: &'a Product<'a>,
-    x: &'a [f32],
+    pub(super) product: &'a Product<'a>,
+    pub(super) x: &'a [f32],
     kind: PhantomData<T>,
 }
 
@@ -72,7 +73,11 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
             panels = self.beside::<S>(panels);
         }
         let rows_cached = (CACHED / (matrix.cols * size_of::<f32>())).max(1).next_multiple_of(MANY);
-        for first in (0..count).step_by(rows_cached) {
+        let done = match self.product.room {
+            Some(room) if S::FEW_REGISTERS && count >= many::LEAST => self.many::<S>(room),
+            _ => 0,
+        };
+        for first in (done..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
             for panel in panels.clone() {
                 let weights = matrix.plane::<T::Bits>(panel, 0, matrix.cols * LANES).as_chunks().0;
@@ -80,7 +85,7 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
-                        MANY.. if S::MANY_ROWS => self.block::<S, MANY>(weights, panel, row),
+                        MANY.. if !S::FEW_REGISTERS => self.block::<S, MANY>(weights, panel, row),
                         4.. => self.block::<S, 4>(weights, panel, row),
                         2.. => self.block::<S, 2>(weights, panel, row),
                         _ => self.block::<S, 1>(weights, panel, row),

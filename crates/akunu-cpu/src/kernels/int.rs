@@ -10,6 +10,7 @@ use crate::memory::ask;
 use crate::pack::{Form, IQ4_CODES, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::{Kernel, LANES, Simd};
 
+use super::many;
 use super::product::{Group, Input, Product};
 
 /// Rows worked on together at most: weights are unpacked once for all of them.
@@ -267,9 +268,9 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, 
 
 /// A product with weights of these codes and scales.
 pub(crate) struct IntProduct<'a, U, Z> {
-    product: &'a Product<'a>,
-    x: &'a [Group],
-    zero: i32,
+    pub(super) product: &'a Product<'a>,
+    pub(super) x: &'a [Group],
+    pub(super) zero: i32,
     kind: PhantomData<(U, Z)>,
 }
 
@@ -289,7 +290,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         let Product { matrix, count, .. } = *self.product;
         let tiles = matrix.cols / TILE;
         let rows_cached = (CACHED / (tiles * size_of::<Group>())).max(1).next_multiple_of(MANY);
-        for first in (0..count).step_by(rows_cached) {
+        let done = match self.product.room {
+            Some(room) if S::FEW_REGISTERS && count >= many::LEAST => self.many::<S>(room),
+            _ => 0,
+        };
+        for first in (done..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
             let mut panels = self.product.panels.clone();
             if end - first == 1 && S::TOGETHER {
@@ -302,7 +307,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
-                        MANY.. if S::MANY_ROWS => self.block::<S, MANY>(codes, &scales, panel, row),
+                        MANY.. if !S::FEW_REGISTERS => self.block::<S, MANY>(codes, &scales, panel, row),
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
                         2.. => self.block::<S, 2>(codes, &scales, panel, row),
                         _ => self.block::<S, 1>(codes, &scales, panel, row),

@@ -34,6 +34,7 @@ pub(crate) mod attention;
 pub(crate) mod cache;
 pub(crate) mod float;
 pub(crate) mod int;
+pub(crate) mod many;
 pub(crate) mod product;
 pub(crate) mod rows;
 #[cfg(target_arch = "x86_64")]

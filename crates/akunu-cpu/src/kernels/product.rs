@@ -9,6 +9,7 @@ use crate::simd::{LANES, LOW_BITS, Simd};
 
 use super::float::{Bf16, F16, F32, FloatProduct};
 use super::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Iq4, SuperScales};
+use super::many::Room;
 
 /// The largest integer activations become: 127 in the high byte, 0 in the low one.
 pub(crate) const LARGEST: i32 = 127 << LOW_BITS;
@@ -58,6 +59,8 @@ pub(crate) struct Product<'a> {
     pub(crate) bias: Option<&'a [f32]>,
     /// The matrix that the worker goes on with, and the panel it begins at.
     pub(crate) next: Option<(&'a Matrix, usize)>,
+    /// This worker's own, where many rows are multiplied in a way of their own.
+    pub(crate) room: Option<&'a Room>,
 }
 
 /// Bytes from a panel to the one that its stream goes on with.

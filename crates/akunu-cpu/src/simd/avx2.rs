@@ -50,7 +50,7 @@ fn halves<T>(x: &[T; LANES]) -> [&[T; 8]; 2] {
 // stores go through references to arrays of at least their size and need no alignment.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
-    const MANY_ROWS: bool = false;
+    const FEW_REGISTERS: bool = true;
 
     type F = [__m256; 2];
     type I = [__m256i; 2];
@@ -228,6 +228,52 @@ impl Simd for Avx2 {
         let upper = both!(_mm256_slli_epi32::<{ LOW_BITS as i32 }>; upper);
         let sums = both!(_mm256_add_epi32; upper, lower);
         each!(x in sums => _mm256_add_epi32(x, _mm256_set1_epi32(init)))
+    }
+    #[inline(always)]
+    fn store_words(codes: Self::C, zero: i32, to: &mut [[i32; LANES]; 2]) {
+        let even = each!(x in codes => {
+            _mm256_sub_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)), _mm256_set1_epi16(zero as i16))
+        });
+        let odd = each!(x in codes => {
+            _mm256_sub_epi16(_mm256_srli_epi16::<8>(x), _mm256_set1_epi16(zero as i16))
+        });
+        for (to, words) in to.iter_mut().zip([even, odd]) {
+            let to = to.as_mut_ptr().cast::<__m256i>();
+            unsafe {
+                _mm256_storeu_si256(to, words[0]);
+                _mm256_storeu_si256(to.add(1), words[1]);
+            }
+        }
+    }
+    #[inline(always)]
+    fn activation_words(high: &[i32; 8], low: &[i32; 8], to: &mut [[i32; 2]; 8]) {
+        let parts = each!(x in [high, low] => _mm256_loadu_si256(x.as_ptr().cast()));
+        let even = each!(x in parts => _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)));
+        let odd = both!(_mm256_srai_epi16::<8>; parts);
+        let upper = both!(_mm256_slli_epi16::<{ LOW_BITS as i32 }>; [even[0], odd[0]]);
+        let [first, second] = both!(_mm256_add_epi16; upper, [even[1], odd[1]]);
+        unsafe {
+            // Both work on 128-bit halves.
+            let (a, b) = (_mm256_unpacklo_epi32(first, second), _mm256_unpackhi_epi32(first, second));
+            let to = to.as_mut_ptr().cast::<__m256i>();
+            _mm256_storeu_si256(to, _mm256_permute2x128_si256::<0x20>(a, b));
+            _mm256_storeu_si256(to.add(1), _mm256_permute2x128_si256::<0x31>(a, b));
+        }
+    }
+    #[inline(always)]
+    fn word_dots<const N: usize>(weights: &[[[i32; LANES]; 2]; N], x: [&[[i32; 2]; N]; 4]) -> [Self::I; 4] {
+        let mut sums = [[unsafe { _mm256_setzero_si256() }; 2]; 4];
+        for i in 0..N {
+            for j in 0..2 {
+                let weights = each!(x in halves(&weights[i][j]) => _mm256_loadu_si256(x.as_ptr().cast()));
+                for m in 0..4 {
+                    let x = [unsafe { _mm256_set1_epi32(x[m][i][j]) }; 2];
+                    let products = both!(_mm256_madd_epi16; weights, x);
+                    sums[m] = both!(_mm256_add_epi32; sums[m], products);
+                }
+            }
+        }
+        sums
     }
 }
 

@@ -33,11 +33,12 @@ pub(crate) trait Simd: Copy {
     /// not worth it.
     const TOGETHER: bool = true;
 
-    /// Whether products work on eight rows together, and not on four at most: that takes registers, and much to compile.
-    const MANY_ROWS: bool = true;
-
     /// Whether sixteen vectors of sums, and what they are made of, are in registers.
     const MANY_REGISTERS: bool = false;
+
+    /// Whether there are too few registers for products of eight rows together: four are taken at most, and many
+    /// [in a way of their own](crate::kernels::many).
+    const FEW_REGISTERS: bool = false;
 
     /// Sixteen `f32`.
     type F: Copy;
@@ -115,6 +116,22 @@ pub(crate) trait Simd: Copy {
         let c = Self::dot::<N, WIDE>(init[2], codes, high[2], low[2]);
         let d = Self::dot::<N, WIDE>(init[3], codes, high[3], low[3]);
         [a, b, c, d]
+    }
+
+    /// The codes of a vector less `zero`, as words of 16 bits: of each lane's four the first and the third, then the second and the fourth.
+    /// Words are of use where there are [few registers](Self::FEW_REGISTERS), and exist only there.
+    fn store_words(_codes: Self::C, _zero: i32, _to: &mut [[i32; LANES]; 2]) {
+        unreachable!("words are not multiplied")
+    }
+
+    /// Activations, as [`Self::dot`] has them, as words in the same order.
+    fn activation_words(_high: &[i32; 8], _low: &[i32; 8], _to: &mut [[i32; 2]; 8]) {
+        unreachable!("words are not multiplied")
+    }
+
+    /// For each of four rows and sixteen outputs: the sum of the products of all words.
+    fn word_dots<const N: usize>(_weights: &[[[i32; LANES]; 2]; N], _x: [&[[i32; 2]; N]; 4]) -> [Self::I; 4] {
+        unreachable!("words are not multiplied")
     }
 
     /// `e^x`, within 2 units in the last place; 0 below -87.3.

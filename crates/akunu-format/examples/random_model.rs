@@ -50,7 +50,7 @@ const DEVIATION: f32 = 0.02;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next();
+    let path = arguments.next().filter(|path| !path.starts_with('-'));
     let name = arguments.next().unwrap_or_else(|| SHAPES[0].name.to_owned());
     let shape = SHAPES.iter().find(|shape| shape.name == name);
     let (Some(path), Some(shape)) = (path, shape) else {

@@ -186,20 +186,24 @@ impl Stretch<'_> {
             }
         }
         if Z::SUPER {
-            let mut mins = [S::splat(0.0); TOGETHER];
-            for (tile, lines) in lines.iter().enumerate() {
-                self.add_minima::<S, Z>(lines, tile, &mut mins);
-            }
-            let [scale, min] = [S::load(&self.outer[0]), S::load(&self.outer[1])];
+            let scale = S::load(&self.outer[0]);
             for m in 0..TOGETHER {
                 totals[m] = S::fma(totals[m], scale, S::load(&sums[m]));
-                if Z::MIN {
-                    totals[m] = S::fma(mins[m], min, totals[m]);
-                }
             }
         }
         for m in 0..TOGETHER {
             S::store(totals[m], &mut sums[m]);
+        }
+        // Only now: there are no registers for these beside the totals.
+        if Z::SUPER && Z::MIN {
+            let mut mins = [S::splat(0.0); TOGETHER];
+            for (tile, lines) in lines.iter().enumerate() {
+                self.add_minima::<S, Z>(lines, tile, &mut mins);
+            }
+            let min = S::load(&self.outer[1]);
+            for m in 0..TOGETHER {
+                S::store(S::fma(mins[m], min, S::load(&sums[m])), &mut sums[m]);
+            }
         }
     }
 

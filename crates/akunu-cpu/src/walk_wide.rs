@@ -194,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// A part's product of rows that are taken one by one, or a few together.
+    /// A part's product of rows that are in no tiles.
     fn few(&self, part: &LinearPart, state: &State, worker: usize, rows: Range<usize>) {
         let Ok(matrix) = self.weights.matrix(part.weight) else { return };
         // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.

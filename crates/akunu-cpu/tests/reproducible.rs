@@ -188,11 +188,12 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
-/// Of three tiles of columns, which kernels that take two at a time leave to others, and of four and more panels than they take at a time.
+/// Of three tiles of columns, which kernels that take two at a time leave to others; of nine, where a stretch has eight; of four, and more panels
+/// than are taken at a time.
 #[test]
 fn decode_rows_have_the_same_bits_together_and_alone() {
     let text: Vec<u32> = (0..40).collect();
-    for (width, outputs) in [(96, 72), (128, 1000)] {
+    for (width, outputs) in [(96, 72), (288, 72), (128, 1000)] {
         let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, width, outputs);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let logits = |threads: usize, piece: usize| {

@@ -74,7 +74,7 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
         }
         let rows_cached = (CACHED / (matrix.cols * size_of::<f32>())).max(1).next_multiple_of(MANY);
         let done = match self.product.room {
-            Some(room) if S::FEW_REGISTERS && count >= many::LEAST => self.many::<S>(room),
+            Some(room) if S::MANY_APART && count >= many::LEAST => self.many::<S>(room),
             _ => 0,
         };
         for first in (done..count).step_by(rows_cached) {
@@ -85,7 +85,7 @@ impl<T: Float> Kernel for FloatProduct<'_, T> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(weights, panel, row),
-                        MANY.. if !S::FEW_REGISTERS => self.block::<S, MANY>(weights, panel, row),
+                        MANY.. if !S::MANY_APART => self.block::<S, MANY>(weights, panel, row),
                         4.. => self.block::<S, 4>(weights, panel, row),
                         2.. => self.block::<S, 2>(weights, panel, row),
                         _ => self.block::<S, 1>(weights, panel, row),

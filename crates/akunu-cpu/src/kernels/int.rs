@@ -291,7 +291,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         let tiles = matrix.cols / TILE;
         let rows_cached = (CACHED / (tiles * size_of::<Group>())).max(1).next_multiple_of(MANY);
         let done = match self.product.room {
-            Some(room) if S::FEW_REGISTERS && count >= many::LEAST => self.many::<S>(room),
+            Some(room) if S::MANY_APART && count >= many::LEAST => self.many::<S>(room),
             _ => 0,
         };
         for first in (done..count).step_by(rows_cached) {
@@ -307,7 +307,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
-                        MANY.. if !S::FEW_REGISTERS => self.block::<S, MANY>(codes, &scales, panel, row),
+                        MANY.. if !S::MANY_APART => self.block::<S, MANY>(codes, &scales, panel, row),
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
                         2.. => self.block::<S, 2>(codes, &scales, panel, row),
                         _ => self.block::<S, 1>(codes, &scales, panel, row),

@@ -50,7 +50,7 @@ fn halves<T>(x: &[T; LANES]) -> [&[T; 8]; 2] {
 // stores go through references to arrays of at least their size and need no alignment.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
-    const FEW_REGISTERS: bool = true;
+    const MANY_APART: bool = true;
 
     type F = [__m256; 2];
     type I = [__m256i; 2];

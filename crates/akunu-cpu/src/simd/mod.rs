@@ -36,9 +36,9 @@ pub(crate) trait Simd: Copy {
     /// Whether sixteen vectors of sums, and what they are made of, are in registers.
     const MANY_REGISTERS: bool = false;
 
-    /// Whether there are too few registers for products of eight rows together: four are taken at most, and many
-    /// [in a way of their own](crate::kernels::many).
-    const FEW_REGISTERS: bool = false;
+    /// Whether many rows are multiplied [in a way of their own](crate::kernels::many), and few of them four at most together: there are not
+    /// registers for eight.
+    const MANY_APART: bool = false;
 
     /// Sixteen `f32`.
     type F: Copy;
@@ -119,7 +119,7 @@ pub(crate) trait Simd: Copy {
     }
 
     /// The codes of a vector less `zero`, as words of 16 bits: of each lane's four the first and the third, then the second and the fourth.
-    /// Words are of use where there are [few registers](Self::FEW_REGISTERS), and exist only there.
+    /// Words exist only where [many rows](Self::MANY_APART) are made of them.
     fn store_words(_codes: Self::C, _zero: i32, _to: &mut [[i32; LANES]; 2]) {
         unreachable!("words are not multiplied")
     }

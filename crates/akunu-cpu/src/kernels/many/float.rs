@@ -7,7 +7,7 @@ use crate::simd::{LANES, Simd};
 
 use super::Room;
 
-/// Rows worked on at a time.
+/// Rows worked on at a time at most.
 pub(super) const ROWS: usize = 63;
 
 /// Panels worked on at a time, while a stretch of the rows stays in the second-level cache.
@@ -19,6 +19,8 @@ const TOGETHER: usize = 3;
 /// Columns of a stretch: even, so that sums of even and of odd columns stay what they are.
 pub(super) const COLUMNS: usize = 128;
 
+const _: () = assert!(COLUMNS.is_multiple_of(2));
+
 /// The sums of even and of odd columns of one row.
 type Sums = [[f32; LANES]; 2];
 
@@ -28,10 +30,11 @@ impl<T: Float> FloatProduct<'_, T> {
     pub(in crate::kernels) fn many<S: Simd>(&self, room: &Room) -> usize {
         let count = self.product.count / TOGETHER * TOGETHER;
         let panels = self.product.panels.clone();
-        for first in (0..count).step_by(ROWS) {
-            let rows = first..count.min(first + ROWS);
+        let each = super::rows_each(count, ROWS, TOGETHER);
+        for first in (0..count).step_by(each) {
+            let rows = first..count.min(first + each);
             for from in panels.clone().step_by(PANELS) {
-                self.some::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
+                self.rows_by_panels::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
             }
         }
         count
@@ -39,10 +42,10 @@ impl<T: Float> FloatProduct<'_, T> {
 
     /// Some rows by some panels.
     #[inline(always)]
-    fn some<S: Simd>(&self, room: &Room, rows: Range<usize>, panels: Range<usize>) {
+    fn rows_by_panels<S: Simd>(&self, room: &Room, rows: Range<usize>, panels: Range<usize>) {
         let matrix = self.product.matrix;
         let cols = matrix.cols;
-        // SAFETY: the room is this worker's own.
+        // SAFETY: a worker has one room, and one product at a time.
         let (weights, sums) = unsafe {
             let weights: &mut [f32] = room.weights.get_mut(0, COLUMNS * LANES);
             let sums: &mut [f32] = room.sums.get_mut(0, panels.len() * rows.len() * 2 * LANES);
@@ -87,7 +90,7 @@ fn add<S: Simd>(weights: &[[f32; LANES]], x: &[f32], stride: usize, sums: &mut [
     for (i, [w0, w1]) in pairs.iter().enumerate() {
         let (w0, w1) = (S::load(w0), S::load(w1));
         for m in 0..TOGETHER {
-            // SAFETY: there are as many columns of each row as weights.
+            // SAFETY: asserted above: there are as many columns of each row as weights.
             let (x0, x1) = unsafe {
                 let at = x.as_ptr().add(m * stride + 2 * i);
                 (*at, *at.add(1))

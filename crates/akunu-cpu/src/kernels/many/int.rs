@@ -12,7 +12,7 @@ use crate::simd::{LANES, Simd};
 
 use super::Room;
 
-/// Rows worked on at a time.
+/// Rows worked on at a time at most: with more, activations leave the caches sooner than words are worth.
 pub(super) const ROWS: usize = 64;
 
 /// Panels worked on at a time: activations become words once for all of them.
@@ -61,10 +61,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     pub(in crate::kernels) fn many<S: Simd>(&self, room: &Room) -> usize {
         let count = self.product.count / TOGETHER * TOGETHER;
         let panels = self.product.panels.clone();
-        for first in (0..count).step_by(ROWS) {
-            let rows = first..count.min(first + ROWS);
+        let each = super::rows_each(count, ROWS, TOGETHER);
+        for first in (0..count).step_by(each) {
+            let rows = first..count.min(first + each);
             for from in panels.clone().step_by(PANELS) {
-                self.some::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
+                self.rows_by_panels::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
             }
         }
         count
@@ -72,9 +73,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// Some rows by some panels.
     #[inline(always)]
-    fn some<S: Simd>(&self, room: &Room, rows: Range<usize>, panels: Range<usize>) {
+    fn rows_by_panels<S: Simd>(&self, room: &Room, rows: Range<usize>, panels: Range<usize>) {
         let all = self.product.matrix.cols / TILE;
-        // SAFETY: the room is this worker's own.
+        // SAFETY: a worker has one room, and one product at a time.
         let (words, lines, sums) = unsafe {
             let words: &mut [i32] = room.weights.get_mut(0, TILES * size_of::<Words>() / size_of::<i32>());
             let lines: &mut [Line] = room.lines.get_mut(0, rows.len() * TILES);

@@ -1,7 +1,8 @@
-//! Products of many rows, where registers are few and integers have no instruction for a product and a sum: AVX2 alone.
+//! Products of many rows, where registers are few and no instruction adds products of integers to sums: AVX2 alone.
 //!
-//! A stretch of a panel's weights is made into what is multiplied once for many rows, and stays in the first-level cache meanwhile. Sums are added up in the
-//! same order as those of a single row, and go to memory and back between stretches, which changes nothing in them: no bit is another one.
+//! A stretch of a panel's weights is made into what is multiplied once for many rows, and stays in the first-level cache meanwhile.
+//! Sums are added up in the same order as those of a single row, and go to memory and back between stretches, which changes nothing
+//! in them: no bit is another one.
 
 mod float;
 mod int;
@@ -9,7 +10,7 @@ mod int;
 use crate::memory::Shared;
 use crate::simd::LANES;
 
-/// Fewer rows than this are not many.
+/// Fewer rows than this are not many: from here on, what is made of weights is worth making.
 pub(super) const LEAST: usize = 8;
 
 /// Room for what one worker multiplies.
@@ -35,3 +36,9 @@ impl Room {
 // There is as much room as floats need.
 const _: () = assert!(float::COLUMNS * LANES * size_of::<f32>() <= int::TILES * size_of::<int::Words>());
 const _: () = assert!(2 * float::PANELS * float::ROWS <= int::PANELS * int::ROWS);
+
+/// Into blocks of how many rows so many are cut: of about equal ones, since each makes the weights anew.
+fn rows_each(count: usize, most: usize, together: usize) -> usize {
+    assert!(most.is_multiple_of(together));
+    count.div_ceil(count.div_ceil(most)).next_multiple_of(together)
+}

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::kernels::float::{Float, FloatProduct};
 use crate::simd::{LANES, Simd};
 
-use super::Room;
+use super::{Room, blocks};
 
 /// Rows worked on at a time at most.
 pub(super) const ROWS: usize = 63;
@@ -29,13 +29,8 @@ impl<T: Float> FloatProduct<'_, T> {
     #[inline(always)]
     pub(in crate::kernels) fn many<S: Simd>(&self, room: &Room) -> usize {
         let count = self.product.count / TOGETHER * TOGETHER;
-        let panels = self.product.panels.clone();
-        let each = super::rows_each(count, ROWS, TOGETHER);
-        for first in (0..count).step_by(each) {
-            let rows = first..count.min(first + each);
-            for from in panels.clone().step_by(PANELS) {
-                self.rows_by_panels::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
-            }
+        for (rows, panels) in blocks(count, (ROWS, TOGETHER), &self.product.panels, PANELS) {
+            self.rows_by_panels::<S>(room, rows, panels);
         }
         count
     }

@@ -10,7 +10,7 @@ use crate::memory::{Plain, ask};
 use crate::pack::{TILE, TILES_PER_SUPER};
 use crate::simd::{LANES, Simd};
 
-use super::Room;
+use super::{Room, blocks};
 
 /// Rows worked on at a time at most: with more, activations leave the caches sooner than words are worth.
 pub(super) const ROWS: usize = 64;
@@ -60,13 +60,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     pub(in crate::kernels) fn many<S: Simd>(&self, room: &Room) -> usize {
         let count = self.product.count / TOGETHER * TOGETHER;
-        let panels = self.product.panels.clone();
-        let each = super::rows_each(count, ROWS, TOGETHER);
-        for first in (0..count).step_by(each) {
-            let rows = first..count.min(first + each);
-            for from in panels.clone().step_by(PANELS) {
-                self.rows_by_panels::<S>(room, rows.clone(), from..panels.end.min(from + PANELS));
-            }
+        for (rows, panels) in blocks(count, (ROWS, TOGETHER), &self.product.panels, PANELS) {
+            self.rows_by_panels::<S>(room, rows, panels);
         }
         count
     }

@@ -7,6 +7,8 @@
 mod float;
 mod int;
 
+use std::ops::Range;
+
 use crate::memory::Shared;
 use crate::simd::LANES;
 
@@ -37,8 +39,32 @@ impl Room {
 const _: () = assert!(float::COLUMNS * LANES * size_of::<f32>() <= int::TILES * size_of::<int::Words>());
 const _: () = assert!(2 * float::PANELS * float::ROWS <= int::PANELS * int::ROWS);
 
-/// Into blocks of how many rows so many are cut: of about equal ones, since each makes the weights anew.
-fn rows_each(count: usize, most: usize, together: usize) -> usize {
-    assert!(most.is_multiple_of(together));
-    count.div_ceil(count.div_ceil(most)).next_multiple_of(together)
+/// The rows and panels that are worked on at a time: at most `rows.0` of as many rows, a multiple of `rows.1`, and at most `most` of the panels.
+/// Blocks have about equally many rows, since each makes the weights anew.
+fn blocks(
+    count: usize,
+    rows: (usize, usize),
+    panels: &Range<usize>,
+    most: usize,
+) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let (most_rows, together) = rows;
+    assert!(most_rows.is_multiple_of(together));
+    let each = count.div_ceil(count.div_ceil(most_rows)).next_multiple_of(together);
+    let cut = |all: Range<usize>, each| {
+        all.clone().step_by(each).map(move |first| first..all.end.min(first + each))
+    };
+    let panels = panels.clone();
+    cut(0..count, each)
+        .flat_map(move |rows| cut(panels.clone(), most).map(move |panels| (rows.clone(), panels)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_about_equal_and_whole() {
+        let blocks: Vec<_> = blocks(68, (64, 4), &(3..22), 16).collect();
+        assert_eq!(blocks, [(0..36, 3..19), (0..36, 19..22), (36..68, 3..19), (36..68, 19..22)]);
+    }
 }

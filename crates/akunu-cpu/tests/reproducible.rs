@@ -6,7 +6,7 @@ mod models;
 
 use akunu_cpu::{Cpu, Isa};
 use akunu_format::DType;
-use akunu_program::conformance::{Runner, Tensors, numbers};
+use akunu_program::conformance::{Runner, Tensors, blocks, numbers};
 use akunu_program::program::{
     Activation, Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
 };
@@ -139,15 +139,12 @@ fn outputs_that_fill_no_panel_are_the_same_with_any_threads() {
 }
 
 /// Rows that are looked up, and the sum of their products with a matrix of floats and one of integers, which are parts of one operation.
-fn mixed(role: Role, width: usize, outputs: usize) -> (Program, Tensors) {
+fn mixed(role: Role, dtype: DType, width: usize, outputs: usize) -> (Program, Tensors) {
     let rows = 40;
     let mut tensors = Tensors::default();
     tensors.floats("table", rows, width, &numbers(1, rows * width));
     tensors.floats("floats", outputs, width, &numbers(2, outputs * width));
-    // Blocks of a scale of 2⁻⁷ and 32 numbers.
-    let block = |i: usize| [0x00, 0x20].into_iter().chain((0..32).map(move |k| (i * 37 + k * 11) as u8));
-    let blocks = (0..outputs * width / 32).flat_map(block).collect();
-    tensors.add("integers", outputs, width, DType::Q8_0, blocks);
+    tensors.add("integers", outputs, width, dtype, blocks(dtype, 3, outputs, width));
     let weight = |name: &str, rows, role| WeightUse { name: name.to_owned(), rows, cols: width, role };
     let weights = vec![
         weight("table", rows, Role { lookup: true, ..Role::default() }),
@@ -176,7 +173,7 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     let text: Vec<u32> = (0..40).collect();
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         let logits = |role: Role| {
-            let (program, tensors) = mixed(role, 96, 72);
+            let (program, tensors) = mixed(role, DType::Q8_0, 96, 72);
             let cpu = Cpu::with_isa(2, isa).unwrap();
             let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
             runner.phase = Some(Phase::Prompt);
@@ -188,13 +185,28 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
-/// Of three tiles of columns, which kernels that take two at a time leave to others; of nine, where a stretch has eight; of four, and more panels
-/// than are taken at a time.
+/// Bytes of three tiles of columns, which kernels that take two at a time leave to others; of nine, where a stretch has eight; of four, and more
+/// panels than are taken at a time. And whatever no small model is made of.
 #[test]
 fn decode_rows_have_the_same_bits_together_and_alone() {
     let text: Vec<u32> = (0..40).collect();
-    for (width, outputs) in [(96, 72), (288, 72), (128, 1000)] {
-        let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, width, outputs);
+    let bytes = [(96, 72), (288, 72), (128, 1000)].map(|(width, outputs)| (DType::Q8_0, width, outputs));
+    let others = [
+        DType::IQ4_XS,
+        DType::IQ3_S,
+        DType::IQ3_XXS,
+        DType::IQ2_S,
+        DType::IQ2_XS,
+        DType::IQ2_XXS,
+        DType::IQ1_S,
+        DType::IQ1_M,
+        DType::TQ1_0,
+        DType::TQ2_0,
+        DType::MXFP4,
+        DType::NVFP4,
+    ];
+    for (dtype, width, outputs) in bytes.into_iter().chain(others.map(|dtype| (dtype, 512, 72))) {
+        let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, dtype, width, outputs);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let logits = |threads: usize, piece: usize| {
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
@@ -209,7 +221,8 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
             };
             let expected = logits(1, 1);
             for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
-                assert!(logits(threads, piece) == expected, "{isa}, {threads} threads, pieces of {piece}");
+                let same = logits(threads, piece) == expected;
+                assert!(same, "{dtype:?}, {isa}, {threads} threads, pieces of {piece}");
             }
         }
     }

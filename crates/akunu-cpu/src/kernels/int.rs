@@ -6,8 +6,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::memory::ask;
-use crate::pack::{Form, IQ4_CODES, Matrix, TILE, TILES_PER_SUPER};
+use crate::memory::{ALIGN, ask};
+use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::many;
@@ -33,7 +33,8 @@ const CACHED: usize = 512 << 10;
 pub(crate) trait Unpack {
     const BITS: usize;
     const WIDE: bool = false;
-    fn unpack<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8];
+    /// `values` are what codes are looked up in, if they are.
+    fn unpack<S: Simd>(vectors: &[[u8; 64]], values: &[u8; 16]) -> [S::C; 8];
 }
 
 /// Does something with each of eight vectors.
@@ -118,26 +119,26 @@ fn bit_at_two<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
 }
 
 macro_rules! unpack {
-    ($name:ident, $bits:literal, $wide:literal, |$S:ident, $v:ident| $body:expr) => {
+    ($name:ident, $bits:literal, $wide:literal, |$S:ident, $v:ident, $values:pat_param| $body:expr) => {
         pub(crate) struct $name;
         impl Unpack for $name {
             const BITS: usize = $bits;
             const WIDE: bool = $wide;
             #[inline(always)]
-            fn unpack<$S: Simd>($v: &[[u8; 64]]) -> [$S::C; 8] {
+            fn unpack<$S: Simd>($v: &[[u8; 64]], $values: &[u8; 16]) -> [$S::C; 8] {
                 $body
             }
         }
     };
 }
 
-unpack!(B2, 2, false, |S, v| low_two::<S, 0>(v));
-unpack!(B3, 3, false, |S, v| join::<S>(low_two::<S, 0>(v), bit_at_two::<S>(&v[2])));
-unpack!(B4, 4, false, |S, v| low_four::<S>(v));
-unpack!(B5, 5, false, |S, v| join::<S>(low_four::<S>(v), bit_at_four::<S>(&v[4])));
-unpack!(B6, 6, false, |S, v| join::<S>(low_four::<S>(v), low_two::<S, 4>(&v[4..])));
-unpack!(B8, 8, true, |S, v| each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::codes(&v[i])));
-unpack!(Iq4, 4, true, |S, v| each!(x in low_four::<S>(v) => S::lookup(x, &IQ4_CODES)));
+unpack!(B2, 2, false, |S, v, _| low_two::<S, 0>(v));
+unpack!(B3, 3, false, |S, v, _| join::<S>(low_two::<S, 0>(v), bit_at_two::<S>(&v[2])));
+unpack!(B4, 4, false, |S, v, _| low_four::<S>(v));
+unpack!(B5, 5, false, |S, v, _| join::<S>(low_four::<S>(v), bit_at_four::<S>(&v[4])));
+unpack!(B6, 6, false, |S, v, _| join::<S>(low_four::<S>(v), low_two::<S, 4>(&v[4..])));
+unpack!(B8, 8, true, |S, v, _| each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::codes(&v[i])));
+unpack!(Listed, 4, true, |S, v, values| each!(x in low_four::<S>(v) => S::lookup(x, values)));
 
 /// The scales and minima of one panel. Tiles and super-blocks that are asked for must be the matrix's: they are read unchecked.
 pub(crate) trait ScaleView<'a> {
@@ -157,14 +158,30 @@ pub(crate) trait ScaleView<'a> {
     }
 }
 
+/// Reads a vector of a plane.
+#[inline(always)]
+fn read<T>(plane: &[T], at: usize) -> &T {
+    debug_assert!(at < plane.len());
+    // SAFETY: a plane has a vector for each group, or super-block, of its panel, and kernels go over those of the matrix.
+    unsafe { plane.get_unchecked(at) }
+}
+
 /// Reads a vector of a plane, and asks for what lies `ahead` bytes further on.
 #[inline(always)]
 fn stream<T>(plane: &[T], at: usize, ahead: usize) -> &T {
-    debug_assert!(at < plane.len());
-    // SAFETY: a plane has a vector for each group, or super-block, of its panel, and kernels go over those of the matrix.
-    let vector = unsafe { plane.get_unchecked(at) };
+    let vector = read(plane, at);
     ask(std::ptr::from_ref(vector).cast::<u8>().wrapping_add(ahead));
     vector
+}
+
+/// The same for the group of a tile, or of one of its halves. Where both halves are in one line, whoever reads the first asks for it.
+#[inline(always)]
+fn stream_group<T, const HALVES: bool>(plane: &[T], tile: usize, half: usize, ahead: usize) -> &T {
+    match (HALVES, half) {
+        (false, _) => stream(plane, tile, ahead),
+        (true, 1) if 2 * size_of::<T>() <= ALIGN => read(plane, 2 * tile + 1),
+        (true, _) => stream(plane, 2 * tile + half, ahead),
+    }
 }
 
 /// F16, one per tile.
@@ -221,19 +238,54 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream(self.scales, group, self.ahead))
+        S::load_i8(stream_group::<_, HALVES>(self.scales, tile, half, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        let group = if HALVES { 2 * tile + half } else { tile };
-        S::load_i8(stream(self.mins, group, self.ahead))
+        S::load_i8(stream_group::<_, HALVES>(self.mins, tile, half, self.ahead))
     }
     #[inline(always)]
     fn outer<S: Simd>(&self, super_block: usize) -> [S::F; 2] {
         let scale = S::load_f16(stream(self.supers, super_block, self.ahead));
         let min = if MIN { S::load_f16(stream(self.super_mins, super_block, self.ahead)) } else { scale };
         [scale, min]
+    }
+}
+
+/// Integers of four bits per group of 16, scale and minimum in a byte, under F16 per super-block.
+pub(crate) struct NibbleScales<'a> {
+    both: &'a [[u8; LANES]],
+    supers: &'a [[u16; LANES]],
+    super_mins: &'a [[u16; LANES]],
+    ahead: usize,
+}
+
+impl<'a> ScaleView<'a> for NibbleScales<'a> {
+    const HALVES: bool = true;
+    const MIN: bool = true;
+    const SUPER: bool = true;
+    #[inline(always)]
+    fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
+        let tiles = matrix.cols / TILE;
+        assert!(tiles.is_multiple_of(TILES_PER_SUPER));
+        let both = matrix.plane::<u8>(panel, matrix.planes.scales, 2 * tiles * LANES).as_chunks().0;
+        let large = |at| matrix.plane::<u16>(panel, at, tiles / TILES_PER_SUPER * LANES).as_chunks().0;
+        let (supers, super_mins) = (large(matrix.planes.supers), large(matrix.planes.super_mins));
+        NibbleScales { both, supers, super_mins, ahead }
+    }
+    #[inline(always)]
+    fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
+        S::load_nibbles(stream_group::<_, true>(self.both, tile, half, self.ahead))[0]
+    }
+    #[inline(always)]
+    fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
+        // Whoever read the scale has asked for it.
+        S::load_nibbles(read(self.both, 2 * tile + half))[1]
+    }
+    #[inline(always)]
+    fn outer<S: Simd>(&self, super_block: usize) -> [S::F; 2] {
+        let scale = S::load_f16(stream(self.supers, super_block, self.ahead));
+        [scale, S::load_f16(stream(self.super_mins, super_block, self.ahead))]
     }
 }
 
@@ -258,11 +310,11 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for FloatScales<'a, 
     }
     #[inline(always)]
     fn scale<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream(self.scales, if HALVES { 2 * tile + half } else { tile }, self.ahead))
+        S::load(stream_group::<_, HALVES>(self.scales, tile, half, self.ahead))
     }
     #[inline(always)]
     fn min<S: Simd>(&self, tile: usize, half: usize) -> S::F {
-        S::load(stream(self.mins, if HALVES { 2 * tile + half } else { tile }, self.ahead))
+        S::load(stream_group::<_, HALVES>(self.mins, tile, half, self.ahead))
     }
 }
 
@@ -271,16 +323,18 @@ pub(crate) struct IntProduct<'a, U, Z> {
     pub(super) product: &'a Product<'a>,
     pub(super) x: &'a [Group],
     pub(super) zero: i32,
+    /// What codes are looked up in, if they are.
+    pub(super) values: &'static [u8; 16],
     kind: PhantomData<(U, Z)>,
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     pub(crate) fn new(product: &'a Product<'a>) -> Self {
-        let Form::Int { zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
+        let Form::Int { codes, zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         let Input::Groups(x) = product.x else { unreachable!("lowered with quantised activations") };
         assert!(x.len() >= product.count * (product.matrix.cols / TILE));
         assert!(zero == 0 || U::WIDE || !Z::MIN);
-        IntProduct { product, x, zero, kind: PhantomData }
+        IntProduct { product, x, zero, values: codes.values(), kind: PhantomData }
     }
 }
 
@@ -469,7 +523,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         for vector in vectors {
             ask(vector.as_ptr().wrapping_add(ahead));
         }
-        let codes = U::unpack::<S>(vectors);
+        let codes = U::unpack::<S>(vectors, self.values);
         if Z::HALVES {
             let [a, b, c, d, e, f, g, h] = codes;
             let scale = scales.scale::<S>(tile, 0);

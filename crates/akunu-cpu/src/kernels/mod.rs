@@ -10,22 +10,29 @@ macro_rules! for_codes_and_scales {
             (Codes::B5, Scales::Half { min: false }) => $kernel!(B5, HalfScales<'_, false>),
             (Codes::B5, Scales::Half { min: true }) => $kernel!(B5, HalfScales<'_, true>),
             (Codes::B8, Scales::Half { .. }) => $kernel!(B8, HalfScales<'_, false>),
-            (Codes::Iq4, _) => $kernel!(Iq4, HalfScales<'_, false>),
-            (Codes::B2, Scales::Super { .. }) => $kernel!(B2, SuperScales<'_, true, true>),
+            (Codes::Listed(_), Scales::Half { .. }) => $kernel!(Listed, HalfScales<'_, false>),
+            (Codes::Listed(_), Scales::Super { .. }) => $kernel!(Listed, SuperScales<'_, false, false>),
+            (Codes::Listed(_), Scales::Float { halves: false, .. }) => {
+                $kernel!(Listed, FloatScales<'_, false, false>)
+            }
+            (Codes::Listed(_), Scales::Float { halves: true, .. }) => {
+                $kernel!(Listed, FloatScales<'_, true, false>)
+            }
+            (Codes::B2, Scales::Nibbles) => $kernel!(B2, NibbleScales<'_>),
             (Codes::B3, Scales::Super { .. }) => $kernel!(B3, SuperScales<'_, true, false>),
             (Codes::B4, Scales::Super { .. }) => $kernel!(B4, SuperScales<'_, false, true>),
             (Codes::B5, Scales::Super { .. }) => $kernel!(B5, SuperScales<'_, false, true>),
             (Codes::B6, Scales::Super { .. }) => $kernel!(B6, SuperScales<'_, true, false>),
-            (Codes::B2, Scales::Float { .. }) => $kernel!(B2, FloatScales<'_, false, true>),
+            (Codes::B2, Scales::Float { min: false, .. }) => $kernel!(B2, FloatScales<'_, false, false>),
+            (Codes::B2, Scales::Float { min: true, .. }) => $kernel!(B2, FloatScales<'_, false, true>),
             (Codes::B3, Scales::Float { .. }) => $kernel!(B3, FloatScales<'_, false, true>),
             (Codes::B4, Scales::Float { .. }) => $kernel!(B4, FloatScales<'_, false, true>),
             (Codes::B5, Scales::Float { .. }) => $kernel!(B5, FloatScales<'_, false, true>),
             (Codes::B6, Scales::Float { .. }) => $kernel!(B6, FloatScales<'_, false, true>),
-            (Codes::B8, Scales::Float { halves: false, .. }) => $kernel!(B8, FloatScales<'_, false, true>),
-            (Codes::B8, Scales::Float { halves: true, .. }) => $kernel!(B8, FloatScales<'_, true, false>),
-            (Codes::B2 | Codes::B3 | Codes::B6, Scales::Half { .. }) | (Codes::B8, Scales::Super { .. }) => {
-                unreachable!("no dtype is packed so")
-            }
+            (Codes::B8, Scales::Float { .. }) => $kernel!(B8, FloatScales<'_, false, true>),
+            (Codes::B2 | Codes::B3 | Codes::B6, Scales::Half { .. })
+            | (Codes::B2 | Codes::B8, Scales::Super { .. })
+            | (_, Scales::Nibbles) => unreachable!("no dtype is packed so"),
         }
     };
 }

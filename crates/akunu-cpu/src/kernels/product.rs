@@ -8,7 +8,9 @@ use crate::pack::{Codes, Form, Matrix, Scales, TILE};
 use crate::simd::{LANES, LOW_BITS, Simd};
 
 use super::float::{Bf16, F16, F32, FloatProduct};
-use super::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Iq4, SuperScales};
+use super::int::{
+    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Listed, NibbleScales, SuperScales,
+};
 use super::many::Room;
 
 /// The largest integer activations become: 127 in the high byte, 0 in the low one.

@@ -10,8 +10,8 @@ use akunu_format::quant::dequantize;
 use akunu_format::{DType, SUPER_BLOCK};
 use half::f16;
 
-use super::fit::{fit_group, magnitudes};
-use super::form::{Codes, IQ4_CODES, TILE};
+use super::fit::Lattice;
+use super::form::{Codes, TILE};
 
 /// Columns that are taken apart at a time: a super-block of the K-quants, some blocks of the others.
 pub(super) const STRETCH: usize = SUPER_BLOCK;
@@ -108,17 +108,22 @@ impl Part {
             DType::Q4_K => bytes.as_chunks().0.iter().for_each(|block| self.q4_k(block)),
             DType::Q5_K => bytes.as_chunks().0.iter().for_each(|block| self.q5_k(block)),
             DType::Q6_K => bytes.as_chunks().0.iter().for_each(|block| self.q6_k(block)),
+            DType::MXFP4 => {
+                for (i, b) in bytes.as_chunks::<17>().0.iter().enumerate() {
+                    // Codes stand for sixteen times the file's numbers. Above that, some of those are not finite.
+                    let scale = if b[0] > 252 { f32::NAN } else { 2f64.powi(i32::from(b[0]) - 131) as f32 };
+                    self.set_scale(i, scale.to_le_bytes());
+                    self.set_nibbles(4 * i, cut(b, 1));
+                }
+            }
+            DType::TQ2_0 => bytes.as_chunks().0.iter().for_each(|block| self.tq2_0(block)),
             DType::IQ4_XS => bytes.as_chunks().0.iter().for_each(|block| self.iq4_xs(block)),
             _ => self.fitted(dtype, bytes),
         }
     }
 
     fn q2_k(&mut self, b: &[u8; 84]) {
-        for i in 0..2 {
-            let both = u64::from_le_bytes(cut(b, 8 * i));
-            self.set_scale(i, (both & all(15)).to_le_bytes());
-            self.set_min(i, (both >> 4 & all(15)).to_le_bytes());
-        }
+        self.set_scale::<16>(0, cut(b, 0));
         for tile in 0..8 {
             let low = tile_bytes(&cut(b, 16 + tile / 4 * 32));
             self.set_codes(2 * tile, twos(&low, tile % 4 * 2));
@@ -170,7 +175,7 @@ impl Part {
             self.set_codes(6 * tile, fours(&low, quarter / 2 * 4));
             self.set_codes(6 * tile + 4, twos(&high, 2 * quarter));
         }
-        self.scales.as_chunks_mut().0[0] = cut::<_, 16>(b, 192);
+        self.set_scale::<16>(0, cut(b, 192));
         self.supers = cut(b, 208);
     }
 
@@ -188,35 +193,56 @@ impl Part {
     }
 
     fn iq4_xs(&mut self, b: &[u8; 136]) {
-        let (d, high) = (f16::from_le_bytes(cut(b, 0)).to_f32(), u16::from_le_bytes(cut(b, 2)));
+        let high = u16::from_le_bytes(cut(b, 2));
         for tile in 0..8 {
             let scale = b[4 + tile / 2] >> (tile % 2 * 4) & 15 | ((high >> (2 * tile) & 3) as u8) << 4;
-            let scale = (d * (f32::from(scale) - 32.0)).to_le_bytes();
-            self.set_scale(2 * tile, scale);
-            self.set_scale(2 * tile + 1, scale);
-            let pairs: [u8; 16] = cut(b, 8 + 16 * tile);
-            let mut elements = [0; TILE];
-            for (i, pair) in pairs.into_iter().enumerate() {
-                elements[i] = IQ4_CODES[usize::from(pair & 15)];
-                elements[16 + i] = IQ4_CODES[usize::from(pair >> 4)];
-            }
-            self.set_codes(8 * tile, eights(&tile_bytes(&elements), 0));
+            self.set_scale(tile, [scale.wrapping_sub(32)]);
+            self.set_nibbles(4 * tile, cut(b, 8 + 16 * tile));
+        }
+        self.supers = cut(b, 0);
+    }
+
+    fn tq2_0(&mut self, b: &[u8; 66]) {
+        let scale = -f16::from_le_bytes(cut(b, 64)).to_f32();
+        for tile in 0..8 {
+            let codes = tile_bytes(&cut(b, tile / 4 * 32)).map(|eight| eight ^ all(0xff));
+            self.set_codes(2 * tile, twos(&codes, tile % 4 * 2));
+            self.set_scale(tile, scale.to_le_bytes());
         }
     }
 
-    /// Any dtype whose groups of 16 are small integers under one scale.
     fn fitted(&mut self, dtype: DType, bytes: &[u8]) {
+        let lattice = Lattice::of(dtype).expect("a dtype that is packed so");
         let mut values = [0.0; STRETCH];
         let count = bytes.len() / dtype.block_bytes() * dtype.block_len();
         let values = &mut values[..count];
         dequantize(dtype, bytes, values).expect("whole blocks");
-        for (i, group) in values.as_chunks().0.iter().enumerate() {
-            let (scale, codes) = fit_group(group, magnitudes(dtype));
-            // What is not finite shows in the scale, as it does with the other dtypes.
-            let finite = group.iter().all(|value| value.is_finite());
-            self.set_scale(i, if finite { scale } else { f32::NAN }.to_le_bytes());
-            for (code, i) in codes.into_iter().zip(16 * i..) {
-                self.codes[i / 4][i % 4] = code as u8 ^ 0x80;
+        let mut elements = [0; STRETCH];
+        let size = if lattice.halves { GROUP } else { TILE };
+        for (i, (group, codes)) in values.chunks_exact(size).zip(elements.chunks_exact_mut(size)).enumerate()
+        {
+            // Whatever has finite numbers has them of the lattice. What is not finite shows in the scale, as it does with the
+            // other dtypes.
+            self.set_scale(i, lattice.fit(group, codes).unwrap_or(f32::NAN).to_le_bytes());
+        }
+        self.set_elements(lattice.codes(), &elements[..count]);
+    }
+
+    /// Sets the words of some tiles' codes, a byte each.
+    fn set_elements(&mut self, codes: Codes, elements: &[u8]) {
+        let bits = codes.bits();
+        for (i, tile) in elements.as_chunks().0.iter().map(tile_bytes).enumerate() {
+            let at = i * bits;
+            match codes {
+                Codes::B2 | Codes::B3 => self.set_codes(at, twos(&tile, 0)),
+                Codes::B4 | Codes::Listed(_) | Codes::B5 | Codes::B6 => self.set_codes(at, fours(&tile, 0)),
+                Codes::B8 => self.set_codes(at, eights(&tile, 0)),
+            }
+            match codes {
+                Codes::B3 => self.codes[at + 2] = ones(&tile, 2),
+                Codes::B5 => self.codes[at + 4] = ones(&tile, 4),
+                Codes::B6 => self.set_codes(at + 4, twos(&tile, 4)),
+                Codes::B2 | Codes::B4 | Codes::Listed(_) | Codes::B8 => {}
             }
         }
     }
@@ -233,21 +259,7 @@ impl Part {
                 *element = (stream >> (i * bits)) as u8 & (0xFF >> (8 - bits));
             }
         }
-        let tiles = elements[..count].as_chunks().0.iter().map(tile_bytes);
-        for (i, tile) in tiles.enumerate() {
-            let at = i * bits;
-            match codes {
-                Codes::B2 | Codes::B3 => self.set_codes(at, twos(&tile, 0)),
-                Codes::B4 | Codes::Iq4 | Codes::B5 | Codes::B6 => self.set_codes(at, fours(&tile, 0)),
-                Codes::B8 => self.set_codes(at, eights(&tile, 0)),
-            }
-            match codes {
-                Codes::B3 => self.codes[at + 2] = ones(&tile, 2),
-                Codes::B5 => self.codes[at + 4] = ones(&tile, 4),
-                Codes::B6 => self.set_codes(at + 4, twos(&tile, 4)),
-                Codes::B2 | Codes::B4 | Codes::Iq4 | Codes::B8 => {}
-            }
-        }
+        self.set_elements(codes, &elements[..count]);
         let number = |numbers: &[u8], group: usize| {
             let (size, mut number) = (affine.scale_dtype.block_bytes(), [0.0]);
             dequantize(affine.scale_dtype, &numbers[group * size..][..size], &mut number).expect("a number");

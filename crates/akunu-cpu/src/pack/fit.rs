@@ -1,55 +1,132 @@
-//! Sixteen numbers as 8-bit integers under one scale.
+//! The lattice, ternary and 4-bit float dtypes, as short codes.
 //!
-//! The lattice, ternary and 4-bit float dtypes all decode to a small integer times a scale (once fractions such as IQ1's
-//! eighths are multiplied out), so there is a scale under which the integers come out whole and nothing is lost but the last
-//! bit of the product. Numbers that are not of that kind are rounded to the nearest of 255 steps, as in Q8_0.
+//! All of them decode to one of a few small integers times a scale (once fractions such as IQ1's eighths are multiplied out), and
+//! there are never more than sixteen of those. So a group is packed as a code of its integers each, under the scale that makes them
+//! whole: nothing is lost but the last bit of the product.
 
 use akunu_format::DType;
 
-/// The magnitudes that a dtype's elements can have under their scale, the largest first.
-pub(super) fn magnitudes(dtype: DType) -> &'static [u8] {
-    match dtype {
-        DType::IQ3_XXS => &[62, 52, 44, 36, 28, 20, 12, 4],
-        DType::IQ3_S => &[15, 13, 11, 9, 7, 5, 3, 1],
-        DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => &[43, 25, 8],
-        DType::IQ1_S | DType::IQ1_M => &[9, 7, 1],
-        DType::MXFP4 | DType::NVFP4 => &[12, 8, 6, 4, 3, 2, 1],
-        // Ternary, but nothing keeps two bits from holding a fourth number.
-        DType::TQ2_0 => &[2, 1],
-        _ => &[1],
-    }
+use super::form::Codes;
+
+/// What the elements of a dtype are under their scale.
+pub(super) struct Lattice {
+    /// The integers' magnitudes, the smallest first.
+    magnitudes: &'static [u8],
+    /// The code of each integer from [`LEAST`] on, or [`NONE`].
+    code_of: [u8; 2 * LEAST as usize],
+    /// What four-bit codes stand for.
+    values: [u8; 16],
+    /// What scales are multiplied by: codes may stand for multiples of the integers.
+    unit: f32,
+    /// Whether there is a scale for every 16 elements; otherwise there is none for fewer than 32.
+    pub(super) halves: bool,
 }
 
-/// The scale and the integers, -127..=127. The largest of them is one of `magnitudes`, if the numbers are such.
-pub(super) fn fit_group(values: &[f32; 16], magnitudes: &[u8]) -> (f32, [i8; 16]) {
-    let mut most = [0f32; 4];
-    for four in values.as_chunks::<4>().0 {
-        for (most, value) in most.iter_mut().zip(four) {
-            *most = if value.abs() > *most { value.abs() } else { *most };
+/// More than any magnitude.
+const LEAST: i32 = 64;
+
+/// There is no code for the integer.
+const NONE: u8 = u8::MAX;
+
+/// Integers of these magnitudes, the smallest first, in four bits, of which the uppermost is their sign. Codes stand for multiples of
+/// them, by two to the power of `up`: prompts are multiplied with words that have room for numbers of eight bits, and would lose what
+/// is left empty.
+const fn listed(magnitudes: &'static [u8], up: u32, halves: bool) -> Lattice {
+    let (mut code_of, mut values) = ([NONE; 2 * LEAST as usize], [128; 16]);
+    let mut i = 0;
+    while i < magnitudes.len() {
+        let magnitude = magnitudes[i] as i32;
+        assert!(magnitude < LEAST && magnitude << up < 128);
+        values[i] = (128 + (magnitude << up)) as u8;
+        values[8 + i] = (128 - (magnitude << up)) as u8;
+        code_of[(LEAST - magnitude) as usize] = 8 + i as u8;
+        code_of[(LEAST + magnitude) as usize] = i as u8;
+        i += 1;
+    }
+    Lattice { magnitudes, code_of, values, unit: 1.0 / (1 << up) as f32, halves }
+}
+
+/// -1, 0 and 1 in two bits. Nothing keeps a file from holding 2 as well, so codes are two less the integer: minus the integer has
+/// its zero in the middle.
+const fn ternary() -> Lattice {
+    let mut code_of = [NONE; 2 * LEAST as usize];
+    let mut integer = -1;
+    while integer <= 2 {
+        code_of[(LEAST + integer) as usize] = (2 - integer) as u8;
+        integer += 1;
+    }
+    Lattice { magnitudes: &[1, 2], code_of, values: [128; 16], unit: -1.0, halves: false }
+}
+
+static IQ3_XXS: Lattice = listed(&[4, 12, 20, 28, 36, 44, 52, 62], 1, false);
+static IQ3_S: Lattice = listed(&[1, 3, 5, 7, 9, 11, 13, 15], 3, false);
+static IQ2_XXS: Lattice = listed(&[8, 25, 43], 1, false);
+static IQ2: Lattice = listed(&[8, 25, 43], 1, true);
+static IQ1_S: Lattice = listed(&[1, 7, 9], 3, false);
+static IQ1_M: Lattice = listed(&[1, 7, 9], 3, true);
+// Twice the floats, whose codes are those of the files.
+static MXFP4: Lattice = listed(&[0, 1, 2, 3, 4, 6, 8, 12], 3, false);
+static NVFP4: Lattice = listed(&[0, 1, 2, 3, 4, 6, 8, 12], 3, true);
+static TERNARY: Lattice = ternary();
+
+impl Lattice {
+    /// That of a dtype, where it has one.
+    pub(super) fn of(dtype: DType) -> Option<&'static Lattice> {
+        match dtype {
+            DType::IQ3_XXS => Some(&IQ3_XXS),
+            DType::IQ3_S => Some(&IQ3_S),
+            DType::IQ2_XXS => Some(&IQ2_XXS),
+            DType::IQ2_XS | DType::IQ2_S => Some(&IQ2),
+            DType::IQ1_S => Some(&IQ1_S),
+            DType::IQ1_M => Some(&IQ1_M),
+            DType::MXFP4 => Some(&MXFP4),
+            DType::NVFP4 => Some(&NVFP4),
+            DType::TQ1_0 | DType::TQ2_0 => Some(&TERNARY),
+            _ => None,
         }
     }
-    let largest = most[0].max(most[1]).max(most[2].max(most[3]));
-    // Below that, no scale's inverse is a number: nothing that small adds to anything.
-    if largest < 127.0 / f32::MAX || !largest.is_finite() {
-        return (0.0, [0; 16]);
+
+    /// How its codes are packed.
+    pub(super) fn codes(&'static self) -> Codes {
+        if self.unit < 0.0 { Codes::B2 } else { Codes::Listed(&self.values) }
     }
-    let whole = |magnitude: &&u8| {
-        let inverse = f32::from(**magnitude) / largest;
-        let mut whole = true;
-        for value in values {
-            let x = value * inverse;
-            // Far more than what rounding does to the product, far less than a step.
-            whole &= (x - nearest(x)).abs() <= 1e-4;
+
+    /// The scale of a group, and the codes of its elements. Numbers that are not of the lattice have none.
+    pub(super) fn fit(&self, group: &[f32], codes: &mut [u8]) -> Option<f32> {
+        let mut most = [0f32; 4];
+        for four in group.as_chunks::<4>().0 {
+            for (most, value) in most.iter_mut().zip(four) {
+                *most = if value.abs() > *most { value.abs() } else { *most };
+            }
         }
-        whole
-    };
-    let magnitude = f32::from(*magnitudes.iter().find(whole).unwrap_or(&127));
-    let (scale, inverse) = (largest / magnitude, magnitude / largest);
-    let mut integers = [0; 16];
-    for (integer, value) in integers.iter_mut().zip(values) {
-        *integer = nearest(value * inverse) as i8;
+        let largest = most[0].max(most[1]).max(most[2].max(most[3]));
+        // Below that, no scale's inverse is a number: nothing that small adds to anything.
+        if largest < 127.0 / f32::MAX {
+            codes.fill(0);
+            return Some(0.0);
+        }
+        self.magnitudes.iter().rev().find_map(|magnitude| {
+            let magnitude = f32::from(*magnitude);
+            let inverse = magnitude / largest;
+            let mut whole = true;
+            for value in group {
+                let x = value * inverse;
+                // Far more than what rounding does to the product, far less than a step.
+                whole &= (x - nearest(x)).abs() <= 1e-4;
+            }
+            (whole && self.encode(group, inverse, codes)).then_some(largest / magnitude * self.unit)
+        })
     }
-    (scale, integers)
+
+    /// Writes the codes of a group's integers; false where one has none.
+    fn encode(&self, group: &[f32], inverse: f32, codes: &mut [u8]) -> bool {
+        let mut all = true;
+        for (code, value) in codes.iter_mut().zip(group) {
+            *code = self.code_of[(nearest(value * inverse) as i32 + LEAST) as usize];
+            all &= *code != NONE;
+        }
+        all
+    }
 }
 
 /// The integer nearest to a number of less than 2^22, by adding a number that leaves no bits behind the point: `round` is a call
@@ -63,25 +140,64 @@ fn nearest(x: f32) -> f32 {
 mod tests {
     use super::*;
 
+    /// The numbers that codes stand for.
+    fn decoded(lattice: &'static Lattice, scale: f32, codes: &[u8]) -> Vec<f32> {
+        let value = |code: &u8| match lattice.codes() {
+            Codes::B2 => f32::from(*code) - 2.0,
+            listed => f32::from(listed.value(*code)) - 128.0,
+        };
+        codes.iter().map(|code| scale * value(code)).collect()
+    }
+
     #[test]
-    fn multiples_of_one_number_lose_nothing() {
-        let scale = 0.037_23;
-        let integers: [i8; 16] = [43, -25, 8, 8, -8, 25, 0, 43, -43, 25, 8, 8, 25, -8, -25, 43];
-        let (found, codes) = fit_group(&integers.map(|i| f32::from(i) * scale), magnitudes(DType::IQ2_S));
-        for (code, integer) in codes.iter().zip(integers) {
-            let (a, b) = (f32::from(*code) * found, f32::from(integer) * scale);
-            assert!((a - b).abs() <= 2e-7 * b.abs(), "{a} for {b}");
+    fn every_integer_of_every_lattice_is_found_in_any_company() {
+        let dtypes = [
+            (DType::IQ3_XXS, &[62, 52, 44, 36, 28, 20, 12, 4][..]),
+            (DType::IQ3_S, &[15, 13, 11, 9, 7, 5, 3, 1]),
+            (DType::IQ2_XXS, &[43, 25, 8]),
+            (DType::IQ2_S, &[43, 25, 8]),
+            (DType::IQ1_S, &[9, 7, 1]),
+            (DType::IQ1_M, &[9, 7, 1]),
+            (DType::MXFP4, &[12, 8, 6, 4, 3, 2, 1, 0]),
+            (DType::NVFP4, &[12, 8, 6, 4, 3, 2, 1, 0]),
+            (DType::TQ1_0, &[1, 0]),
+        ];
+        for (dtype, magnitudes) in dtypes {
+            let lattice = Lattice::of(dtype).unwrap();
+            // Groups of any two, three and four of the integers, under scales of other sizes.
+            for pick in 0..4 * 16 * 16 {
+                let step = 1 + pick % 5;
+                let group: [f32; 16] = std::array::from_fn(|i| {
+                    let magnitude = magnitudes[(pick / 4 + i % (1 + pick % 4) * step) % magnitudes.len()];
+                    let sign = if (i * 7 + pick) % 3 == 0 { -1.0 } else { 1.0 };
+                    sign * magnitude as f32 * 0.037_23 / (1 + pick) as f32
+                });
+                let mut codes = [0; 16];
+                let scale = lattice.fit(&group, &mut codes).expect("numbers of the lattice");
+                for (found, number) in decoded(lattice, scale, &codes).iter().zip(group) {
+                    assert!((found - number).abs() <= 3e-7 * number.abs(), "{dtype:?}: {found} for {number}");
+                }
+            }
         }
     }
 
     #[test]
-    fn other_numbers_are_rounded_to_the_nearest_step() {
-        let values = std::array::from_fn(|i| (i as f32 * 1.7).sin());
-        let (scale, codes) = fit_group(&values, &[43, 25, 8]);
-        for (code, value) in codes.iter().zip(values) {
-            assert!((f32::from(*code) * scale - value).abs() <= scale / 2.0 + 1e-6);
+    fn two_is_ternary_enough_and_other_numbers_are_not() {
+        let lattice = Lattice::of(DType::TQ2_0).unwrap();
+        let mut codes = [0; 4];
+        let scale = lattice.fit(&[0.5, -0.25, 0.0, 0.25], &mut codes).unwrap();
+        assert_eq!(decoded(lattice, scale, &codes), [0.5, -0.25, 0.0, 0.25]);
+        assert_eq!(lattice.fit(&[0.5, -0.2, 0.0, 0.25], &mut codes), None);
+        assert_eq!(lattice.fit(&[f32::INFINITY, 0.0, 0.0, 0.25], &mut codes), None);
+        assert_eq!(lattice.fit(&[f32::NAN, 0.0, 0.0, 0.25], &mut codes), None);
+    }
+
+    #[test]
+    fn what_has_no_size_has_no_scale() {
+        for lattice in [&IQ3_S, &MXFP4, &TERNARY] {
+            let mut codes = [99; 4];
+            assert_eq!(lattice.fit(&[0.0, 3.5e-38, 0.0, 0.0], &mut codes), Some(0.0));
+            assert_eq!(codes, [0; 4]);
         }
-        assert_eq!(fit_group(&[0.0; 16], &[1]), (0.0, [0; 16]));
-        assert_eq!(fit_group(&[3.5e-38; 16], &[12, 6, 1]), (0.0, [0; 16]));
     }
 }

@@ -48,8 +48,8 @@ pub(crate) enum Codes {
     B5,
     B6,
     B8,
-    /// Four bits that stand for the values of IQ4_NL plus 128.
-    Iq4,
+    /// Four bits that stand for these values, which are integers plus 128.
+    Listed(&'static [u8; 16]),
 }
 
 impl Codes {
@@ -57,7 +57,7 @@ impl Codes {
         match self {
             Codes::B2 => 2,
             Codes::B3 => 3,
-            Codes::B4 | Codes::Iq4 => 4,
+            Codes::B4 | Codes::Listed(_) => 4,
             Codes::B5 => 5,
             Codes::B6 => 6,
             Codes::B8 => 8,
@@ -70,12 +70,23 @@ impl Codes {
 
     /// The code as the kernels see it.
     pub(crate) fn value(self, stored: u8) -> u8 {
-        if self == Codes::Iq4 { IQ4_CODES[usize::from(stored)] } else { stored }
+        match self {
+            Codes::Listed(values) => values[usize::from(stored)],
+            _ => stored,
+        }
+    }
+
+    /// What the kernels look codes up in, if they do.
+    pub(crate) const fn values(self) -> &'static [u8; 16] {
+        match self {
+            Codes::Listed(values) => values,
+            _ => &[0; 16],
+        }
     }
 }
 
-/// The values of IQ4_NL's codes, plus 128.
-pub(crate) const IQ4_CODES: [u8; 16] = {
+/// The values of the codes of IQ4_NL and IQ4_XS, plus 128.
+pub(crate) static IQ4_CODES: [u8; 16] = {
     const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
     let mut codes = [0; 16];
     let mut i = 0;
@@ -93,20 +104,44 @@ pub(crate) enum Scales {
     Half { min: bool },
     /// `d · scale` and `dmin · minimum`: F16 per super-block of 256, 8-bit integers per group.
     Super { halves: bool, min: bool },
+    /// The same for groups of 16, with integers of four bits: a byte has the scale, and the minimum above it.
+    Nibbles,
     /// F32 per group.
     Float { halves: bool, min: bool },
 }
 
 impl Scales {
     pub(crate) const fn halves(self) -> bool {
-        matches!(self, Scales::Super { halves: true, .. } | Scales::Float { halves: true, .. })
+        matches!(
+            self,
+            Scales::Super { halves: true, .. } | Scales::Nibbles | Scales::Float { halves: true, .. }
+        )
+    }
+
+    /// Bytes of one scale, and of one minimum.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Scales::Half { .. } => 2,
+            Scales::Super { .. } | Scales::Nibbles => 1,
+            Scales::Float { .. } => 4,
+        }
     }
 
     pub(crate) const fn min(self) -> bool {
-        matches!(
-            self,
-            Scales::Half { min: true } | Scales::Super { min: true, .. } | Scales::Float { min: true, .. }
-        )
+        match self {
+            Scales::Half { min } | Scales::Super { min, .. } | Scales::Float { min, .. } => min,
+            Scales::Nibbles => true,
+        }
+    }
+
+    /// Whether minima have a plane of their own.
+    pub(super) const fn min_apart(self) -> bool {
+        self.min() && !matches!(self, Scales::Nibbles)
+    }
+
+    /// Whether super-blocks have a scale, and, where there are minima, another one for these.
+    pub(super) const fn supers(self) -> bool {
+        matches!(self, Scales::Super { .. } | Scales::Nibbles)
     }
 }
 
@@ -126,28 +161,28 @@ impl Form {
     pub(crate) fn planes(self, cols: usize) -> Planes {
         let line = |bytes: usize| bytes.next_multiple_of(crate::memory::ALIGN);
         let tiles = cols / TILE;
-        let (codes, scale, d) = match self {
-            Form::F32 => (4 * cols * LANES, 0, 0),
-            Form::F16 | Form::Bf16 => (2 * cols * LANES, 0, 0),
+        // Bytes of codes, scales, minima, scales of super-blocks, and of those for minima.
+        let bytes = match self {
+            Form::F32 => [4 * cols * LANES, 0, 0, 0, 0],
+            Form::F16 | Form::Bf16 => [2 * cols * LANES, 0, 0, 0, 0],
             Form::Pairs => {
-                (2 * cols.next_multiple_of(LANES) * LANES, 4 * cols.div_ceil(PAIRS_STRETCH) * LANES, 0)
+                let scales = 4 * cols.div_ceil(PAIRS_STRETCH) * LANES;
+                [2 * cols.next_multiple_of(LANES) * LANES, scales, 0, 0, 0]
             }
             Form::Int { codes, scales, .. } => {
                 let groups = if scales.halves() { 2 * tiles } else { tiles };
-                let (scale, d) = match scales {
-                    Scales::Half { .. } => (2 * groups * LANES, 0),
-                    Scales::Super { .. } => (groups * LANES, 2 * tiles / TILES_PER_SUPER * LANES),
-                    Scales::Float { .. } => (4 * groups * LANES, 0),
-                };
-                (tiles * codes.tile_bytes(), scale, d)
+                let scale = scales.bytes() * groups * LANES;
+                let large = 2 * tiles / TILES_PER_SUPER * LANES;
+                let or_none = |there: bool, bytes: usize| if there { bytes } else { 0 };
+                let (min, d) = (or_none(scales.min_apart(), scale), or_none(scales.supers(), large));
+                [tiles * codes.tile_bytes(), scale, min, d, or_none(scales.min(), d)]
             }
         };
-        let min = matches!(self, Form::Int { scales, .. } if scales.min());
-        let scales = line(codes);
-        let mins = scales + line(scale);
-        let supers = mins + if min { line(scale) } else { 0 };
-        let super_mins = supers + line(d);
-        let end = super_mins + if min { line(d) } else { 0 };
-        Planes { scales, mins, supers, super_mins, end }
+        let [codes, scale, min, d, dmin] = bytes.map(line);
+        let scales = codes;
+        let mins = scales + scale;
+        let supers = mins + min;
+        let super_mins = supers + d;
+        Planes { scales, mins, supers, super_mins, end: super_mins + dmin }
     }
 }

@@ -8,6 +8,8 @@ mod panel;
 
 pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TILE, TILES_PER_SUPER};
 
+use fit::Lattice;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -188,6 +190,12 @@ impl Matrix {
                 let scale = of(self.planes.scales, self.planes.supers);
                 (scale, if min { of(self.planes.mins, self.planes.super_mins) } else { 0.0 })
             }
+            Scales::Nibbles => {
+                let both = self.plane::<u8>(panel, self.planes.scales, at + 1)[at];
+                let outer = |supers| half_at(supers, tile / TILES_PER_SUPER * LANES + lane);
+                let [scale, min] = [both & 15, both >> 4].map(f32::from);
+                (scale * outer(self.planes.supers), min * outer(self.planes.super_mins))
+            }
             Scales::Float { min, .. } => {
                 let of = |plane| self.plane::<f32>(panel, plane, at + 1)[at];
                 (of(self.planes.scales), if min { of(self.planes.mins) } else { 0.0 })
@@ -219,15 +227,14 @@ fn own_form(tensor: &Tensor<'_>) -> Result<Form, Error> {
             DType::Q5_0 => int(Codes::B5, Scales::Half { min: false }, 16),
             DType::Q5_1 => int(Codes::B5, Scales::Half { min: true }, 0),
             DType::Q8_0 => int(Codes::B8, Scales::Half { min: false }, 128),
-            DType::IQ4_NL => int(Codes::Iq4, Scales::Half { min: false }, 128),
-            DType::Q2_K => int(Codes::B2, Scales::Super { halves: true, min: true }, 0),
+            DType::IQ4_NL => int(Codes::Listed(&IQ4_CODES), Scales::Half { min: false }, 128),
+            DType::IQ4_XS => int(Codes::Listed(&IQ4_CODES), Scales::Super { halves: false, min: false }, 128),
+            DType::Q2_K => int(Codes::B2, Scales::Nibbles, 0),
             DType::Q3_K => int(Codes::B3, Scales::Super { halves: true, min: false }, 4),
             DType::Q4_K => int(Codes::B4, Scales::Super { halves: false, min: true }, 0),
             DType::Q5_K => int(Codes::B5, Scales::Super { halves: false, min: true }, 0),
             DType::Q6_K => int(Codes::B6, Scales::Super { halves: true, min: false }, 32),
-            // Small integers under a scale, whatever the lattice they come from: see `fit`.
-            DType::IQ4_XS
-            | DType::IQ3_S
+            DType::IQ3_S
             | DType::IQ3_XXS
             | DType::IQ2_S
             | DType::IQ2_XS
@@ -237,7 +244,12 @@ fn own_form(tensor: &Tensor<'_>) -> Result<Form, Error> {
             | DType::TQ1_0
             | DType::TQ2_0
             | DType::MXFP4
-            | DType::NVFP4 => int(Codes::B8, Scales::Float { halves: true, min: false }, 128),
+            | DType::NVFP4 => {
+                let lattice = Lattice::of(dtype).expect("one of those that have one");
+                let (codes, halves) = (lattice.codes(), lattice.halves);
+                let zero = if codes == Codes::B2 { 2 } else { 128 };
+                int(codes, Scales::Float { halves, min: false }, zero)
+            }
             DType::Q8_1
             | DType::Q8_K
             | DType::Q1_0
@@ -280,7 +292,7 @@ fn read_code(codes: Codes, tile: &[u8], lane: usize, k: usize) -> u8 {
     match codes {
         Codes::B2 => low2(0),
         Codes::B3 => low2(0) | bit(128) << 2,
-        Codes::B4 | Codes::Iq4 => low4(),
+        Codes::B4 | Codes::Listed(_) => low4(),
         Codes::B5 => low4() | bit(256) << 4,
         Codes::B6 => low4() | low2(256) << 4,
         Codes::B8 => tile[64 * step + byte],

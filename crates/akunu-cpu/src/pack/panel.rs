@@ -57,7 +57,9 @@ pub(super) fn write(
         Form::Pairs => None,
         Form::Int { scales: Scales::Float { .. }, .. } => not_finite_32(&data[planes.scales..]),
         Form::Int { scales: Scales::Half { .. }, .. } => not_finite_16(&data[planes.scales..], F16_EXPONENT),
-        Form::Int { scales: Scales::Super { .. }, .. } => not_finite_16(&data[planes.supers..], F16_EXPONENT),
+        Form::Int { scales: Scales::Super { .. } | Scales::Nibbles, .. } => {
+            not_finite_16(&data[planes.supers..], F16_EXPONENT)
+        }
     };
     lane.map_or(Ok(()), |lane| Err(rows.start + lane))
 }
@@ -85,12 +87,12 @@ fn integers(
     rows: &Range<usize>,
     take: impl Fn(usize, Range<usize>, &mut Part),
 ) {
-    let (size, put): (usize, Interleave) = match scales {
-        Scales::Half { .. } => (2, interleave::<2>),
-        Scales::Super { .. } => (1, interleave::<1>),
-        Scales::Float { .. } => (4, interleave::<4>),
+    let put: Interleave = match scales.bytes() {
+        1 => interleave::<1>,
+        2 => interleave::<2>,
+        _ => interleave::<4>,
     };
-    let size = if scales.halves() { 2 * size } else { size };
+    let size = scales.bytes() * if scales.halves() { 2 } else { 1 };
     let mut parts = [const { Part::new() }; LANES];
     for from in (0..cols).step_by(STRETCH) {
         let columns = from..cols.min(from + STRETCH);
@@ -102,16 +104,15 @@ fn integers(
         interleave::<4>(&mut panel[first * codes.tile_bytes()..], words);
         let (at, len) = (size * first * LANES, size * tiles);
         put(&mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
-        if scales.min() {
+        if scales.min_apart() {
             put(&mut panel[planes.mins + at..], lanes(&parts, |part| &part.mins[..len]));
         }
-        if let Scales::Super { min, .. } = scales {
-            let at = 2 * (first / TILES_PER_SUPER) * LANES;
+        let at = 2 * (first / TILES_PER_SUPER) * LANES;
+        if scales.supers() {
             interleave::<2>(&mut panel[planes.supers + at..], lanes(&parts, |part| &part.supers[..]));
-            if min {
-                let mins = lanes(&parts, |part| &part.super_mins[..]);
-                interleave::<2>(&mut panel[planes.super_mins + at..], mins);
-            }
+        }
+        if scales.supers() && scales.min() {
+            interleave::<2>(&mut panel[planes.super_mins + at..], lanes(&parts, |part| &part.super_mins[..]));
         }
     }
 }

@@ -97,6 +97,18 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn load_nibbles(from: &[u8; LANES]) -> [Self::F; 2] {
+        let lower = each!(x in halves(from) => {
+            let both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
+            _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)))
+        });
+        let upper = each!(x in halves(from) => {
+            let both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
+            _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(both))
+        });
+        [lower, upper]
+    }
+    #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {
         both!(_mm256_add_ps; x, y)
     }

@@ -63,6 +63,18 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
     }
     #[inline(always)]
+    fn load_nibbles(from: &[u8; LANES]) -> [Self::F; 2] {
+        // What is above a number's own four bits makes no difference to the permutation.
+        const NUMBERS: [f32; LANES] =
+            [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+        unsafe {
+            let both = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()));
+            let numbers = _mm512_loadu_ps(NUMBERS.as_ptr());
+            let upper = _mm512_srli_epi32::<4>(both);
+            [_mm512_permutexvar_ps(both, numbers), _mm512_permutexvar_ps(upper, numbers)]
+        }
+    }
+    #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {
         unsafe { _mm512_add_ps(x, y) }
     }

@@ -57,6 +57,8 @@ pub(crate) trait Simd: Copy {
     /// From BF16 bits.
     fn load_bf16(from: &[u16; LANES]) -> Self::F;
     fn load_i8(from: &[i8; LANES]) -> Self::F;
+    /// The lower four bits of each byte, and the upper four.
+    fn load_nibbles(from: &[u8; LANES]) -> [Self::F; 2];
 
     fn add(x: Self::F, y: Self::F) -> Self::F;
     fn sub(x: Self::F, y: Self::F) -> Self::F;

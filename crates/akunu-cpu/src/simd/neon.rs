@@ -53,6 +53,24 @@ macro_rules! all {
     };
 }
 
+/// Sixteen signed bytes.
+///
+/// # Safety
+/// The processor has NEON.
+#[inline(always)]
+unsafe fn bytes_to_float(bytes: int8x16_t) -> [float32x4_t; 4] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+        Neon::to_float([
+            vmovl_s16(vget_low_s16(low)),
+            vmovl_high_s16(low),
+            vmovl_s16(vget_low_s16(high)),
+            vmovl_high_s16(high),
+        ])
+    }
+}
+
 // SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
 // stores go through references to arrays of exactly their size; the assembly reads and writes its operands alone.
 #[allow(clippy::undocumented_unsafe_blocks)]
@@ -99,18 +117,17 @@ impl Simd for Neon {
         each!(x in quarters(from) => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr()))))
     }
     #[inline(always)]
-    fn load_i8(from: &[i8; LANES]) -> Self::F {
+    fn load_nibbles(from: &[u8; LANES]) -> [Self::F; 2] {
         unsafe {
-            let bytes = vld1q_s8(from.as_ptr());
-            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
-            let wide = [
-                vmovl_s16(vget_low_s16(low)),
-                vmovl_high_s16(low),
-                vmovl_s16(vget_low_s16(high)),
-                vmovl_high_s16(high),
-            ];
-            Self::to_float(wide)
+            let both = vreinterpretq_s8_u8(vld1q_u8(from.as_ptr()));
+            let lower = vandq_s8(both, vdupq_n_s8(15));
+            let upper = vreinterpretq_s8_u8(vshrq_n_u8::<4>(vreinterpretq_u8_s8(both)));
+            [bytes_to_float(lower), bytes_to_float(upper)]
         }
+    }
+    #[inline(always)]
+    fn load_i8(from: &[i8; LANES]) -> Self::F {
+        unsafe { bytes_to_float(vld1q_s8(from.as_ptr())) }
     }
     #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {

@@ -145,6 +145,10 @@ impl Simd for Portable {
         each(*from, f32::from)
     }
     #[inline(always)]
+    fn load_nibbles(from: &[u8; LANES]) -> [Self::F; 2] {
+        [each(*from, |x| f32::from(x & 15)), each(*from, |x| f32::from(x >> 4))]
+    }
+    #[inline(always)]
     fn add(x: Self::F, y: Self::F) -> Self::F {
         pairs(x, y, |x, y| x + y)
     }

@@ -25,7 +25,7 @@ mod speech;
 mod tensors;
 
 pub use runner::Runner;
-pub use tensors::{Tensors, numbers};
+pub use tensors::{Tensors, blocks, numbers};
 
 use std::fmt;
 

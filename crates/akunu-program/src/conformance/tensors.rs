@@ -53,7 +53,7 @@ impl Random {
 }
 
 /// Random blocks of a dtype, with scales that make sense.
-pub(super) fn blocks(dtype: DType, seed: u64, rows: usize, cols: usize) -> Vec<u8> {
+pub fn blocks(dtype: DType, seed: u64, rows: usize, cols: usize) -> Vec<u8> {
     let mut random = Random(seed);
     match dtype {
         DType::F32 => return numbers(seed, rows * cols).iter().flat_map(|v| v.to_le_bytes()).collect(),

@@ -134,7 +134,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn make<S: Simd>(&self, codes: &[[u8; 64]], panel: usize, tiles: Range<usize>, to: &mut Stretch<'_>) {
         for (codes, words) in codes.chunks_exact(U::BITS).zip(&mut *to.words) {
-            let codes = U::unpack::<S>(codes);
+            let codes = U::unpack::<S>(codes, self.values);
             for i in 0..TILE / 4 {
                 S::store_words(codes[i], self.zero, &mut words[i]);
             }

@@ -11,7 +11,9 @@ use akunu_program::program::Activation;
 
 use crate::Isa;
 use crate::kernels::float::{Bf16, F16, F32};
-use crate::kernels::int::{B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, SuperScales};
+use crate::kernels::int::{
+    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Listed, NibbleScales, SuperScales,
+};
 use crate::kernels::product::Product;
 use crate::kernels::rows::gate;
 use crate::memory::Shared;

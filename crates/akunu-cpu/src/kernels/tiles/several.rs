@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use crate::Isa;
 use crate::kernels::int::{
-    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Iq4, ScaleView, SuperScales, Unpack,
+    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Listed, NibbleScales, ScaleView, SuperScales, Unpack,
 };
 use crate::kernels::product::{LARGEST, Product};
 use crate::memory::ask;
@@ -229,7 +229,7 @@ unsafe fn floats<U: Unpack>(vectors: &[[u8; 64]], table: [__m512i; 2], to: *mut 
                 }
             }
             _ => {
-                for (i, words) in U::unpack::<Avx512>(vectors).into_iter().enumerate() {
+                for (i, words) in U::unpack::<Avx512>(vectors, &[0; 16]).into_iter().enumerate() {
                     shifted!(words, 0 => 2 * i, 8 => 2 * i + 1);
                 }
             }
@@ -255,6 +255,8 @@ struct Several<'a, U, Z> {
     x: &'a Lines<'a>,
     /// Codes without their zero point, as bf16.
     table: [__m512i; 2],
+    /// What other codes are looked up in, if they are.
+    values: &'static [u8; 16],
     kind: PhantomData<(U, Z)>,
 }
 
@@ -278,7 +280,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     const WEIGHTS: usize = if Self::FLOATS { TILE_BYTES } else { TILE_BYTES / 2 };
 
     fn new(product: &'a Product<'a>, x: &'a Lines<'a>) -> Self {
-        let Form::Int { zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
+        let Form::Int { codes, zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         // Sums of minima are of whole tiles where they are not of super-blocks.
         const { assert!(Z::SUPER || !(Z::HALVES && Z::MIN)) };
         let middle = if U::WIDE { 128 } else { 1 << (U::BITS - 1) };
@@ -294,7 +296,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         };
         // SAFETY: as many bytes.
         let table = [0, 32].map(|first| unsafe { std::mem::transmute::<[u8; 64], __m512i>(half(first)) });
-        Several { product, x, table, kind: PhantomData }
+        Several { product, x, table, values: codes.values(), kind: PhantomData }
     }
 
     /// # Safety
@@ -524,7 +526,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 floats::<U>(vectors, self.table, to.cast());
             } else {
                 let middle = _mm512_set1_epi8(if Self::SIGNED { -128 } else { 0 });
-                for (i, codes) in U::unpack::<Avx512>(vectors).into_iter().enumerate() {
+                for (i, codes) in U::unpack::<Avx512>(vectors, self.values).into_iter().enumerate() {
                     _mm512_store_si512(to.cast::<__m512i>().add(i), _mm512_xor_si512(codes, middle));
                 }
             }

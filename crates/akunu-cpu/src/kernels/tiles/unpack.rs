@@ -39,17 +39,16 @@ pub(super) struct Ints<'a, U, Z> {
     codes: &'a [[u8; 64]],
     scales: Z,
     zero: f32,
+    /// What codes are looked up in, if they are.
+    values: &'static [u8; 16],
     ahead: usize,
     kind: PhantomData<U>,
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
-    /// Whether codes are bytes with a scale for each half of a tile: numbers of other kinds, made bytes by `fit`.
-    const OF_OTHERS: bool = U::BITS == 8 && Z::HALVES;
-
     /// Whether a number is a scale times the distance of its code from the middle. Words are then made of integers alone: with
     /// minima, two roundings would be too many.
-    const DISTANCES: bool = !Self::OF_OTHERS && !Z::MIN;
+    const DISTANCES: bool = !Z::MIN;
 
     /// Bits of a code once it is unpacked.
     const BITS: usize = if U::WIDE { 8 } else { U::BITS };
@@ -60,9 +59,17 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     /// One panel. Whoever reads scales or takes a tile asks for those `ahead` bytes further on.
     #[inline(always)]
     pub(super) fn view(matrix: &'a Matrix, panel: usize, ahead: usize) -> Self {
-        let Form::Int { zero, .. } = matrix.form else { unreachable!("chosen by form") };
+        let Form::Int { codes, zero, .. } = matrix.form else { unreachable!("chosen by form") };
+        let values = codes.values();
         let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
-        Ints { codes, scales: Z::view(matrix, panel, ahead), zero: zero as f32, ahead, kind: PhantomData }
+        Ints {
+            codes,
+            scales: Z::view(matrix, panel, ahead),
+            zero: zero as f32,
+            values,
+            ahead,
+            kind: PhantomData,
+        }
     }
 
     /// The scale and the minimum of half a tile; the same for both where groups are as long as tiles.
@@ -85,42 +92,18 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(super) unsafe fn largest(&self, tiles: Range<usize>) -> __m512 {
+        // The smallest code there may be and the largest, less the zero point.
+        let last = if U::WIDE { f32::from(u8::MAX) } else { ((1 << U::BITS) - 1) as f32 };
+        let (first, last) = (_mm512_set1_ps(-self.zero), _mm512_set1_ps(last - self.zero));
         let mut largest = _mm512_setzero_ps();
         for tile in tiles {
             for half in 0..if Z::HALVES { 2 } else { 1 } {
                 let [scale, min] = self.group(tile, half);
-                let [first, last] = self.ends(tile, half);
                 let (first, last) = (_mm512_fmadd_ps(first, scale, min), _mm512_fmadd_ps(last, scale, min));
                 largest = _mm512_max_ps(largest, _mm512_max_ps(_mm512_abs_ps(first), _mm512_abs_ps(last)));
             }
         }
         largest
-    }
-
-    /// The smallest and the largest code that a half of a tile may have, less the zero point. Numbers of other kinds may be much
-    /// smaller than a byte: there codes are looked at.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn ends(&self, tile: usize, half: usize) -> [__m512; 2] {
-        let zero = _mm512_set1_ps(self.zero);
-        if !Self::OF_OTHERS {
-            let last = _mm512_set1_ps(if U::WIDE { f32::from(u8::MAX) } else { ((1 << U::BITS) - 1) as f32 });
-            return [_mm512_sub_ps(_mm512_setzero_ps(), zero), _mm512_sub_ps(last, zero)];
-        }
-        let codes = U::unpack::<Avx512>(&self.codes[tile * U::BITS..(tile + 1) * U::BITS]);
-        let (mut first, mut last) = (codes[4 * half], codes[4 * half]);
-        for &codes in &codes[4 * half + 1..4 * half + 4] {
-            (first, last) = (_mm512_min_epu8(first, codes), _mm512_max_epu8(last, codes));
-        }
-        // Every row has four bytes.
-        first = _mm512_min_epu8(first, _mm512_srli_epi32::<16>(first));
-        first = _mm512_min_epu8(first, _mm512_srli_epi32::<8>(first));
-        last = _mm512_max_epu8(last, _mm512_srli_epi32::<16>(last));
-        last = _mm512_max_epu8(last, _mm512_srli_epi32::<8>(last));
-        let low_byte = _mm512_set1_epi32(0xff);
-        let first = _mm512_cvtepi32_ps(_mm512_and_si512(first, low_byte));
-        let last = _mm512_cvtepi32_ps(_mm512_and_si512(last, low_byte));
-        [_mm512_sub_ps(first, zero), _mm512_sub_ps(last, zero)]
     }
 
     /// One tile whose numbers, times `inverse`, are to become words.
@@ -134,7 +117,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Ints<'a, U, Z> {
         for vector in vectors {
             ask(vector.as_ptr().wrapping_add(self.ahead));
         }
-        let codes = U::unpack::<Avx512>(vectors);
+        let codes = U::unpack::<Avx512>(vectors, self.values);
         let factors = |half| {
             let [scale, min] = self.group(tile, half);
             if Self::DISTANCES {

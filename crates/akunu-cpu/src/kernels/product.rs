@@ -18,7 +18,7 @@ pub(crate) const LARGEST: i32 = 127 << LOW_BITS;
 
 /// A tile's worth of activations of one row, as integers within ±[`LARGEST`] under one scale. Each is
 /// `high · 2^LOW_BITS + low` with `high` within ±127 and `low` within ±64, which byte-wise dot products take one after the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Group {
     /// Four high parts in each word, the first in the lowest byte.

@@ -275,7 +275,13 @@ impl Kernel for Quantize<'_> {
             let halves = [S::load(x0), S::load(x1)];
             let (most, least) = (S::max(halves[0], halves[1]), S::min(halves[0], halves[1]));
             let largest = S::largest(S::max(most, S::sub(S::splat(0.0), least)));
-            let (scale, inverse) = scale_of(largest);
+            // Instruction sets differ in what their maxima are of what is not a number.
+            let unknown = S::any_unknown(halves[0], halves[1]);
+            let (scale, inverse) = scale_of(if unknown { f32::NAN } else { largest });
+            if scale.is_nan() {
+                *out = Group { scale, scaled_sums: [scale; 2], ..Group::default() };
+                continue;
+            }
             out.scale = scale;
             let inverse = S::splat(inverse);
             let (high, low) = (bytes(&mut out.high), bytes(&mut out.low));
@@ -374,7 +380,8 @@ impl Kernel for Argmax<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGEST, scale_of};
+    use super::{Group, LARGEST, Quantize, TILE, scale_of};
+    use crate::Isa;
 
     #[test]
     fn scales_are_powers_of_two_under_which_the_largest_takes_half_of_the_range() {
@@ -387,6 +394,26 @@ mod tests {
         assert_eq!(scale_of(0.0).1, 0.0);
         for largest in [f32::NAN, -f32::NAN, f32::INFINITY] {
             assert!(scale_of(largest).0.is_nan());
+        }
+    }
+
+    #[test]
+    fn a_tile_with_something_that_is_not_finite_has_no_scale() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for wrong in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                for at in 0..TILE {
+                    let mut x = [0.5; 2 * TILE];
+                    x[at] = wrong;
+                    let mut out = [Group::default(); 2];
+                    isa.run(Quantize { x: &x, out: &mut out });
+                    assert!(
+                        out[0].scale.is_nan() && out[0].scaled_sums.iter().all(|x| x.is_nan()),
+                        "{isa}: {at}"
+                    );
+                    assert_eq!(out[0].sums, [0; 2]);
+                    assert!(out[1].scale.is_finite() && out[1].sums[0] > 0, "{isa}");
+                }
+            }
         }
     }
 }

@@ -122,18 +122,25 @@ impl Lattice {
     fn encode(&self, group: &[f32], inverse: f32, codes: &mut [u8]) -> bool {
         let mut all = true;
         for (code, value) in codes.iter_mut().zip(group) {
-            *code = self.code_of[(nearest(value * inverse) as i32 + LEAST) as usize];
+            *code = self.code_of[place(value * inverse)];
             all &= *code != NONE;
         }
         all
     }
 }
 
-/// The integer nearest to a number of less than 2^22, by adding a number that leaves no bits behind the point: `round` is a call
-/// on processors that cannot do better.
+/// Added to a number of less than 2^22, it leaves no bits behind the point.
+const WHOLE: f32 = 12_582_912.0;
+
+/// The integer nearest to a number: `round` is a call on processors that cannot do better.
 fn nearest(x: f32) -> f32 {
-    const WHOLE: f32 = 12_582_912.0;
     x + WHOLE - WHOLE
+}
+
+/// How far the integer nearest to a number is from [`LEAST`] below zero. The lowest bits of the sum are those of the integer.
+fn place(x: f32) -> usize {
+    let bits = (x + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits() - LEAST as u32);
+    (bits % (2 * LEAST as u32)) as usize
 }
 
 #[cfg(test)]

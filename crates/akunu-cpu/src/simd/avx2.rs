@@ -168,6 +168,14 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn any_unknown(x: Self::F, y: Self::F) -> bool {
+        unsafe {
+            let low = _mm256_cmp_ps::<_CMP_UNORD_Q>(x[0], y[0]);
+            let high = _mm256_cmp_ps::<_CMP_UNORD_Q>(x[1], y[1]);
+            _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0
+        }
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         both!(_mm256_cvtps_epi32; x)
     }

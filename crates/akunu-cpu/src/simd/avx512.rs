@@ -119,6 +119,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, y) != 0 }
     }
     #[inline(always)]
+    fn any_unknown(x: Self::F, y: Self::F) -> bool {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, y) != 0 }
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         unsafe { _mm512_cvtps_epi32(x) }
     }

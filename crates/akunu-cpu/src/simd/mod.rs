@@ -75,6 +75,8 @@ pub(crate) trait Simd: Copy {
     fn largest(x: Self::F) -> f32;
     /// Whether any lane of `x` is larger than that of `y`.
     fn any_above(x: Self::F, y: Self::F) -> bool;
+    /// Whether any lane of either is not a number.
+    fn any_unknown(x: Self::F, y: Self::F) -> bool;
 
     /// To the nearest integer, ties to even.
     fn round(x: Self::F) -> Self::I;

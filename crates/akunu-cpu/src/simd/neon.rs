@@ -179,6 +179,17 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    fn any_unknown(x: Self::F, y: Self::F) -> bool {
+        // A number is equal to itself.
+        let [a, b, c, d] = each!(x in x => vceqq_f32(x, x));
+        let [e, f, g, h] = each!(y in y => vceqq_f32(y, y));
+        unsafe {
+            let first = vandq_u32(vandq_u32(a, b), vandq_u32(c, d));
+            let second = vandq_u32(vandq_u32(e, f), vandq_u32(g, h));
+            vminvq_u32(vandq_u32(first, second)) == 0
+        }
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         each!(x in x => vcvtnq_s32_f32(x))
     }

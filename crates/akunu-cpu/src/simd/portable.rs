@@ -193,6 +193,10 @@ impl Simd for Portable {
         x.iter().zip(&y).any(|(x, y)| x > y)
     }
     #[inline(always)]
+    fn any_unknown(x: Self::F, y: Self::F) -> bool {
+        x.iter().chain(&y).any(|x| x.is_nan())
+    }
+    #[inline(always)]
     fn round(x: Self::F) -> Self::I {
         round(x)
     }

@@ -72,7 +72,16 @@ impl Kernel for Lanes {
             let [x, above, unknown] = [S::load(&x), S::load(&above), S::load(&unknown)];
             assert!(S::any_above(above, x) && !S::any_above(x, above), "{}: {lane}", self.0);
             assert!(!S::any_above(unknown, x) && !S::any_above(x, unknown), "{}: {lane}", self.0);
+            assert!(S::any_unknown(unknown, x) && S::any_unknown(x, unknown), "{}: {lane}", self.0);
         }
+        assert!(!S::any_unknown(S::load(&x), S::splat(f32::INFINITY)), "{}", self.0);
+        let both: [u8; LANES] = std::array::from_fn(|i| (i * 0x1f + 7) as u8);
+        let nibbles = S::load_nibbles(&both).map(|x| {
+            let mut to = [0.0; LANES];
+            S::store(x, &mut to);
+            to
+        });
+        assert_eq!(nibbles, [both.map(|b| f32::from(b & 15)), both.map(|b| f32::from(b >> 4))], "{}", self.0);
         let rounded = S::round(S::load(&x));
         let (mut bytes, mut halves, mut back) = ([0i8; LANES], [0u16; LANES], [0f32; LANES]);
         S::store_i8(rounded, &mut bytes);

@@ -6,7 +6,7 @@ use crate::kernels::rows::scale_of;
 use crate::pack::TILE;
 use crate::simd::{LANES, LOW_BITS};
 
-use super::TILE_ROWS;
+use super::{TILE_ROWS, stretch};
 
 /// What an activation of 15 bits is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,8 +127,7 @@ impl Lay<'_> {
             let (up, down) = (_mm512_set1_ps(low_range), _mm512_set1_ps(1.0 / low_range));
             for (tile, x) in self.x.as_chunks::<TILE>().0.iter().enumerate() {
                 let x = [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x[LANES..].as_ptr())];
-                let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
-                let (scale, inverse) = scale_of(largest);
+                let (scale, inverse) = scale_of(stretch::largest(&x));
                 let inverse = _mm512_set1_ps(inverse);
                 let whole = both!(x in x => _mm512_roundscale_ps::<NEAREST>(_mm512_mul_ps(x, inverse)));
                 let to = self.out.parts(tile).add(self.line * self.out.form.line());
@@ -158,6 +157,40 @@ impl Lay<'_> {
                     let sums = [a * scale, b * scale];
                     let numbers = Numbers { scale, sum: sums[0] + sums[1], half_sums: sums };
                     self.out.numbers(tile).add(self.line).write(numbers);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    #[test]
+    fn a_tile_with_something_that_is_not_finite_is_not_a_number() {
+        if !Isa::Avx512.is_available() {
+            return;
+        }
+        for form in [LaidForm::Floats, LaidForm::Bytes] {
+            for (at, wrong) in (0..TILE).flat_map(|at| [(at, f32::NAN), (at, f32::NEG_INFINITY)]) {
+                #[repr(align(64))]
+                struct Room([u8; Laid::bytes(LaidForm::Floats, 2)]);
+                let mut room = Room([0; _]);
+                let out = Laid::new(room.0.as_mut_ptr(), form, 2);
+                let mut x = [0.5; 2 * TILE];
+                x[TILE + at] = wrong;
+                // SAFETY: the processor has AVX-512, and there is room for two tiles in either form.
+                unsafe {
+                    Lay { x: &x, out, line: 3, sums: true }.run();
+                    let scales = [0, 1].map(|tile| (*out.numbers(tile).add(3)).scale);
+                    assert!(scales[0].is_finite() && scales[1].is_nan(), "{form:?}: {at}");
+                    if form == LaidForm::Floats {
+                        let high: [u16; TILE] =
+                            out.parts(1).add(3 * form.line()).cast::<[u16; TILE]>().read();
+                        assert!(high.iter().all(|x| f32::from_bits(u32::from(*x) << 16).is_nan()), "{at}");
+                    }
                 }
             }
         }

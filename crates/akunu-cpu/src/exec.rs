@@ -25,6 +25,7 @@ use crate::rope::RopeRows;
 use crate::simd::LANES;
 use crate::step::{Attention, Step};
 use crate::timing::{Clock, Timings};
+use crate::walk_experts::ExpertRows;
 use crate::weights::CpuWeights;
 
 /// Positions of the context that one worker attends to at a time in decoding: results are joined in the order of these
@@ -93,6 +94,8 @@ pub(crate) struct Scratch {
     pub(crate) tiles: Option<tiles::Scratch>,
     /// For products of many rows, where they are others than those of one.
     pub(crate) many: Option<Room>,
+    /// For experts, where there are such.
+    pub(crate) experts: Option<ExpertRows>,
     /// For attention of tiles, where there are such.
     pub(crate) attention_tiles: Option<tiles::AttentionScratch>,
 }
@@ -214,6 +217,7 @@ impl CpuExecutable {
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(tiles::Scratch::new),
             many: (isa == Isa::Avx2).then(Room::new),
+            experts: ExpertRows::new(&steps, &weights, workers),
             attention_tiles: attends_in_tiles.then(|| tiles::AttentionScratch::new(together * sharing, dim)),
         };
         let vocabulary = program.value(program.logits).width;

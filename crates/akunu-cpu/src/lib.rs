@@ -32,6 +32,7 @@ mod rope;
 mod simd;
 mod step;
 mod timing;
+mod walk_experts;
 mod walk_rows;
 mod walk_tiles;
 mod walk_wide;

@@ -495,7 +495,7 @@ impl Lowering<'_> {
         let buffer = |plan: &mut Plan, width: usize| {
             plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
         };
-        let [gate, up, activated] = [(); 3].map(|()| buffer(&mut self.plan, inner));
+        let activated = buffer(&mut self.plan, inner);
         self.wide(Step::ExpertsUp(ExpertsUp {
             x,
             routes,
@@ -503,8 +503,6 @@ impl Lowering<'_> {
             experts: experts.to_vec(),
             activation,
             products: [product_fn(self.isa, gate_form), product_fn(self.isa, up_form)],
-            gate,
-            up,
             out: activated,
         }));
         self.plan.read(activated);

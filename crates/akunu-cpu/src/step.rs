@@ -206,9 +206,7 @@ pub(crate) struct ExpertsUp {
     pub(crate) activation: Activation,
     /// Kernels of gate and up.
     pub(crate) products: [ProductFn; 2],
-    /// `[chosen][inner]` each.
-    pub(crate) gate: BufferId,
-    pub(crate) up: BufferId,
+    /// `[chosen][inner]`.
     pub(crate) out: BufferId,
 }
 

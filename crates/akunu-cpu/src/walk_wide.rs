@@ -9,7 +9,7 @@ use akunu_program::{BLOCK, Phase};
 use crate::exec::{Machine, PART, RowBlock, State};
 use crate::kernels::attention::{AttendBlock, Merge, Next, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
 use crate::kernels::cache::{WideTile, Widen};
-use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
+use crate::kernels::product::{Columns, Input, Product};
 use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kernels::tiles::{Laid, LaidForm, Lines, TILE_ROWS, are_several};
 use crate::kv::{AnyTile, padded};
@@ -17,9 +17,7 @@ use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
-use crate::step::{
-    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep,
-};
+use crate::step::{Attention, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep};
 use crate::walk_rows::RowView;
 
 impl Attention {
@@ -518,105 +516,6 @@ impl Machine {
                 }
             }
             self.isa.run(Soften { x: out });
-        }
-    }
-
-    /// One row's product with a slice of a matrix, this worker's share of it; returns the columns made. The share depends on
-    /// the number of columns alone, not on where the slice begins: all experts of a mixture are shared out alike.
-    #[allow(clippy::too_many_arguments)]
-    fn row_product(
-        &self,
-        product: ProductFn,
-        weight: Slice,
-        x: (BufferId, usize),
-        out: Columns,
-        state: &State,
-        worker: usize,
-        workers: usize,
-    ) -> Range<usize> {
-        let Ok(matrix) = self.weights.matrix(weight) else { return 0..0 };
-        let vectors = weight.rows.div_ceil(LANES);
-        let cut = |worker: usize| (vectors * worker / workers * LANES).min(weight.rows);
-        let columns = cut(worker)..cut(worker + 1);
-        if columns.is_empty() {
-            return columns;
-        }
-        let slice = weight.first + columns.start..weight.first + columns.end;
-        let panels = slice.start / LANES..slice.end.div_ceil(LANES);
-        // SAFETY: the output has a column for each row of the slice.
-        let out = Columns { start: unsafe { out.start.add(columns.start) }, ..out };
-        let (buffer, index) = x;
-        let start = self.start(state, buffer, worker);
-        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
-        let x = unsafe {
-            match matrix.form {
-                Form::Int { .. } => {
-                    let tiles = matrix.cols / TILE;
-                    Input::Groups(self.arena.get(start + index * tiles * size_of::<Group>(), tiles))
-                }
-                Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
-                    Input::Floats(self.arena.get(start + index * matrix.cols * size_of::<f32>(), matrix.cols))
-                }
-            }
-        };
-        product(&Product { matrix, panels, slice, count: 1, x, out, bias: None, next: None, room: None });
-        columns
-    }
-
-    /// The routes of a row: expert and weight.
-    fn routes(&self, state: &State, id: BufferId, worker: usize, row: usize) -> &[[f32; 2]] {
-        let bytes = self.lowered.buffers[id.0].row_bytes;
-        // SAFETY: completed before the last barrier, or this worker's own copy.
-        let pairs: &[f32] =
-            unsafe { self.arena.get(self.start(state, id, worker) + row * bytes, bytes / size_of::<f32>()) };
-        pairs.as_chunks().0
-    }
-
-    fn experts_up(&self, step: &ExpertsUp, state: &State, worker: usize, workers: usize) {
-        for row in 0..state.rows.len() {
-            for (i, &[expert, _]) in self.routes(state, step.routes, worker, row).iter().enumerate() {
-                let expert = &step.experts[expert as usize];
-                let inner = expert.gate.rows;
-                let into = |id: BufferId| {
-                    let whole = self.columns(id, row, 1);
-                    // SAFETY: the buffer's row has `chosen · inner` numbers.
-                    Columns { start: unsafe { whole.start.add(i * inner) }, ..whole }
-                };
-                let make = |product, weight, x, out| {
-                    self.row_product(product, weight, (x, row), into(out), state, worker, workers)
-                };
-                make(step.products[1], expert.up, step.x[1], step.up);
-                let columns = make(step.products[0], expert.gate, step.x[0], step.gate);
-                let columns = i * inner + columns.start..i * inner + columns.end;
-                // SAFETY: columns this worker has just computed, and the same of the output.
-                let (gate, up, out) = unsafe {
-                    let cut = |id| self.cut(id, row, &columns);
-                    (cut(step.gate), cut(step.up), cut(step.out))
-                };
-                self.isa.run(Gate { gate, up, activation: step.activation, out });
-            }
-        }
-        debug_assert_eq!(step.chosen * 2 * size_of::<f32>(), self.lowered.buffers[step.routes.0].row_bytes);
-    }
-
-    fn experts_down(&self, step: &ExpertsDown, state: &State, worker: usize, workers: usize) {
-        for row in 0..state.rows.len() {
-            for (i, &[expert, weight]) in self.routes(state, step.routes, worker, row).iter().enumerate() {
-                let down = step.downs[expert as usize];
-                let whole = self.columns(step.parts, row, 1);
-                // SAFETY: the buffer's row has `chosen · hidden` numbers.
-                let into = Columns { start: unsafe { whole.start.add(i * down.rows) }, ..whole };
-                let x = (step.x, row * step.chosen + i);
-                let columns = self.row_product(step.product, down, x, into, state, worker, workers);
-                let from = i * down.rows + columns.start..i * down.rows + columns.end;
-                // SAFETY: columns this worker has just computed, and the same of the output.
-                let (part, out) =
-                    unsafe { (self.cut(step.parts, row, &from), self.cut(step.out, row, &columns)) };
-                for (out, part) in out.iter_mut().zip(part) {
-                    let sum = if i == 0 { 0.0 } else { *out };
-                    *out = sum + weight * *part;
-                }
-            }
         }
     }
 }

@@ -195,7 +195,8 @@ impl CpuExecutable {
         let products = || {
             steps.iter().flat_map(|s| if let Step::Linear { parts, .. } = s { parts.as_slice() } else { &[] })
         };
-        let tiled = products().any(|part| part.tiled.is_some() || part.several.is_some());
+        let tiled = products().any(|part| part.tiled.is_some() || part.several.is_some())
+            || steps.iter().flat_map(Step::expert_products).any(|(by, _)| by.several.is_some());
         let encodes = products().any(|p| weights.matrix(p.weight).is_ok_and(|m| m.form == Form::Pairs));
         let attends_in_tiles = isa == Isa::Amx;
         let sharing = largest(&|a| a.sharing).max(1);

@@ -16,8 +16,8 @@ use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
 use crate::simd::LANES;
 use crate::step::{
-    Attention, ExpertsDown, ExpertsUp, LinearPart, Rotation, Several, Step, Stored, Then, TileForm, Tiled,
-    WeightsHead, WeightsStep,
+    Attention, ExpertProduct, ExpertsDown, ExpertsUp, LinearPart, Rotation, Several, Step, Stored, Then,
+    TileForm, Tiled, WeightsHead, WeightsStep,
 };
 use crate::weights::CpuWeights;
 
@@ -467,6 +467,19 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// How rows of a value are multiplied with experts like this one.
+    fn expert_product(&mut self, x: ValueId, weight: Slice) -> Result<ExpertProduct> {
+        let matrix = self.weights.matrix(weight)?;
+        let several = several_fn(self.isa, matrix);
+        let product = product_fn(self.isa, matrix.form);
+        Ok(ExpertProduct {
+            x: self.input(x, matrix.form, true, true)?,
+            product,
+            several,
+            floats: self.read(x)?,
+        })
+    }
+
     fn experts(
         &mut self,
         x: ValueId,
@@ -490,19 +503,19 @@ impl Lowering<'_> {
                 return Err(unsupported("experts that are stored in different ways"));
             }
         }
-        let x = [self.input(x, gate_form, true, true)?, self.input(x, up_form, true, true)?];
+        let (gate, up) = (self.expert_product(x, first.gate)?, self.expert_product(x, first.up)?);
         let routes = self.read(routes)?;
         let buffer = |plan: &mut Plan, width: usize| {
             plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
         };
         let activated = buffer(&mut self.plan, inner);
         self.wide(Step::ExpertsUp(ExpertsUp {
-            x,
             routes,
             chosen,
             experts: experts.to_vec(),
             activation,
-            products: [product_fn(self.isa, gate_form), product_fn(self.isa, up_form)],
+            gate,
+            up,
             out: activated,
         }));
         self.plan.read(activated);
@@ -515,11 +528,15 @@ impl Lowering<'_> {
         let parts = buffer(&mut self.plan, hidden);
         let out = self.value(out, false);
         self.wide(Step::ExpertsDown(ExpertsDown {
-            x: down_x,
             routes,
             chosen,
             downs: experts.iter().map(|e| e.down).collect(),
-            product: product_fn(self.isa, down_form),
+            down: ExpertProduct {
+                x: down_x,
+                product: product_fn(self.isa, down_form),
+                several: several_fn(self.isa, weights.matrix(first.down)?),
+                floats: activated,
+            },
             parts,
             out,
         }));

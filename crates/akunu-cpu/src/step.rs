@@ -197,32 +197,53 @@ pub(crate) struct WeightsHead {
     pub(crate) kv_head: usize,
 }
 
+/// A product that rows have with whichever expert they choose.
+pub(crate) struct ExpertProduct {
+    /// Floats or groups.
+    pub(crate) x: BufferId,
+    pub(crate) product: ProductFn,
+    /// How several rows are multiplied, where it is in another way than one; they are laid out first, of these floats.
+    pub(crate) several: Option<(LaidForm, SeveralFn)>,
+    pub(crate) floats: BufferId,
+}
+
 pub(crate) struct ExpertsUp {
-    /// Floats or groups for each of gate and up.
-    pub(crate) x: [BufferId; 2],
     pub(crate) routes: BufferId,
     pub(crate) chosen: usize,
     pub(crate) experts: Vec<Expert>,
     pub(crate) activation: Activation,
-    /// Kernels of gate and up.
-    pub(crate) products: [ProductFn; 2],
+    pub(crate) gate: ExpertProduct,
+    pub(crate) up: ExpertProduct,
     /// `[chosen][inner]`.
     pub(crate) out: BufferId,
 }
 
 pub(crate) struct ExpertsDown {
-    /// `[chosen]` rows of inner, floats or groups.
-    pub(crate) x: BufferId,
     pub(crate) routes: BufferId,
     pub(crate) chosen: usize,
     pub(crate) downs: Vec<Slice>,
-    pub(crate) product: ProductFn,
+    /// Of `[chosen]` rows of inner.
+    pub(crate) down: ExpertProduct,
     /// `[chosen][hidden]`.
     pub(crate) parts: BufferId,
     pub(crate) out: BufferId,
 }
 
 impl Step {
+    /// Products with experts, each with one of these.
+    pub(crate) fn expert_products(&self) -> Vec<(&ExpertProduct, Slice)> {
+        match self {
+            Step::ExpertsUp(step) => {
+                let first = step.experts.first();
+                first.map_or(Vec::new(), |e| vec![(&step.gate, e.gate), (&step.up, e.up)])
+            }
+            Step::ExpertsDown(step) => {
+                step.downs.first().map(|down| (&step.down, *down)).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the workers share out columns and meet afterwards.
     pub(crate) fn is_wide(&self) -> bool {
         matches!(

@@ -6,13 +6,14 @@ use std::ops::Range;
 use akunu_program::program::Slice;
 
 use crate::exec::{Machine, State};
-use crate::kernels::product::{Columns, Group, Input, Product, ProductFn};
+use crate::kernels::product::{Columns, Group, Input, Product};
 use crate::kernels::rows::Gate;
+use crate::kernels::tiles::{Laid, Lay, Lines, TILE_ROWS, are_several};
 use crate::memory::Shared;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
-use crate::step::{ExpertsDown, ExpertsUp, Step};
+use crate::step::{ExpertProduct, ExpertsDown, ExpertsUp, Step};
 use crate::weights::CpuWeights;
 
 /// Rows that are multiplied together at most.
@@ -22,6 +23,8 @@ const TOGETHER: usize = 32;
 pub(crate) struct ExpertRows {
     /// What is multiplied, side by side.
     x: Shared,
+    /// A block of rows laid out.
+    laid: Shared,
     /// The worker's columns of up to two products.
     out: [Shared; 2],
 }
@@ -29,18 +32,15 @@ pub(crate) struct ExpertRows {
 impl ExpertRows {
     /// For these steps, if there are experts among them.
     pub(crate) fn new(steps: &[Step], weights: &CpuWeights, workers: usize) -> Option<ExpertRows> {
-        let slices = steps.iter().flat_map(|step| match step {
-            Step::ExpertsUp(step) => step.experts.first().map_or(Vec::new(), |e| vec![e.gate, e.up]),
-            Step::ExpertsDown(step) => step.downs.first().copied().into_iter().collect(),
-            _ => Vec::new(),
-        });
-        let sizes = slices.filter_map(|slice| {
+        let sizes = steps.iter().flat_map(Step::expert_products).filter_map(|(by, slice)| {
+            let matrix = weights.matrix(slice).ok()?;
             let columns = slice.rows.div_ceil(LANES).div_ceil(workers) * LANES;
-            Some((row_bytes(weights.matrix(slice).ok()?), size_of::<f32>() * columns))
+            let laid = by.several.map_or(0, |(form, _)| Laid::bytes(form, matrix.cols / TILE));
+            Some([TOGETHER * row_bytes(matrix), laid, TOGETHER * columns * size_of::<f32>()])
         });
-        let (x, out) = sizes.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
-        let out = [(); 2].map(|()| Shared::new(TOGETHER * out));
-        Some(ExpertRows { x: Shared::new(TOGETHER * x), out })
+        let [x, laid, out] = sizes.reduce(|a, b| std::array::from_fn(|i| a[i].max(b[i])))?;
+        let out = [(); 2].map(|()| Shared::new(out));
+        Some(ExpertRows { x: Shared::new(x), laid: Shared::new(laid), out })
     }
 }
 
@@ -95,17 +95,14 @@ impl Machine {
 
     /// Some rows' product with a slice of a matrix, this worker's share of it: columns, and for each row its numbers in these. The
     /// share depends on the number of columns alone, not on where the slice begins: all experts of a mixture are shared out alike.
-    #[allow(clippy::too_many_arguments)]
     fn rows_product<'r>(
         &self,
-        product: ProductFn,
+        by: &ExpertProduct,
         weight: Slice,
-        x: BufferId,
         rows: impl ExactSizeIterator<Item = usize>,
-        (from, out): (&Shared, &'r Shared),
+        (room, out): (&ExpertRows, &'r Shared),
         state: &State,
-        worker: usize,
-        workers: usize,
+        (worker, workers): (usize, usize),
     ) -> (Range<usize>, &'r [f32]) {
         let Ok(matrix) = self.weights.matrix(weight) else { return (0..0, &[]) };
         let vectors = weight.rows.div_ceil(LANES);
@@ -116,38 +113,65 @@ impl Machine {
         }
         let slice = weight.first + columns.start..weight.first + columns.end;
         let panels = slice.start / LANES..slice.end.div_ceil(LANES);
-        let (count, bytes, start) = (rows.len(), row_bytes(matrix), self.start(state, x, worker));
-        // SAFETY: inputs were completed before the last barrier, or are this worker's own copies, as its room is.
-        unsafe {
-            for (i, row) in rows.enumerate() {
-                let row: &[u8] = self.arena.get(start + row * bytes, bytes);
-                from.get_mut(i * bytes, bytes).copy_from_slice(row);
+        let (count, width) = (rows.len(), columns.len());
+        let product = |count: usize, first: usize, x| {
+            let out = Columns { start: out.start_of::<f32>(4 * first * width, count * width), stride: width };
+            let (panels, slice, room) = (panels.clone(), slice.clone(), self.scratch[worker].many.as_ref());
+            Product { matrix, panels, slice, count, x, out, bias: None, next: None, room }
+        };
+        // Several rows by blocks, and what is left of them by dots.
+        let mut rows = rows;
+        let mut done = 0;
+        if let (Some((form, several)), Some(scratch)) = (by.several, &self.scratch[worker].tiles) {
+            let Form::Int { scales, .. } = matrix.form else { unreachable!("chosen by form") };
+            let (floats, tiles) = (self.start(state, by.floats, worker), matrix.cols / TILE);
+            let laid = Laid::new(room.laid.start_of(0, Laid::bytes(form, tiles)), form, tiles);
+            while are_several((count - done).min(TILE_ROWS)) {
+                let block = (count - done).min(TILE_ROWS);
+                for (line, row) in rows.by_ref().take(block).enumerate() {
+                    // SAFETY: inputs were completed before the last barrier, or are this worker's own copies; its room has a line
+                    // for each row, and only processors with AVX-512 lay rows out.
+                    unsafe {
+                        let x = self.arena.get(floats + 4 * row * matrix.cols, matrix.cols);
+                        Lay { x, out: laid, line, sums: scales.min() }.run();
+                    }
+                }
+                let product = product(block, done, Input::Groups(&[]));
+                several(&product, &Lines { laid, rows: 0..block, scratch });
+                done += block;
             }
-            let x = match matrix.form {
-                Form::Int { .. } => Input::Groups(from.get(0, count * matrix.cols / TILE)),
-                Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
-                    Input::Floats(from.get(0, count * matrix.cols))
+        }
+        let (left, bytes, start) = (count - done, row_bytes(matrix), self.start(state, by.x, worker));
+        if left > 0 {
+            // SAFETY: inputs were completed before the last barrier, or are this worker's own copies, as its room is.
+            let x = unsafe {
+                for (i, row) in rows.enumerate() {
+                    let row: &[u8] = self.arena.get(start + row * bytes, bytes);
+                    room.x.get_mut(i * bytes, bytes).copy_from_slice(row);
+                }
+                match matrix.form {
+                    Form::Int { .. } => Input::Groups(room.x.get(0, left * matrix.cols / TILE)),
+                    Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
+                        Input::Floats(room.x.get(0, left * matrix.cols))
+                    }
                 }
             };
-            let made = Columns { start: out.start_of(0, count * columns.len()), stride: columns.len() };
-            let room = self.scratch[worker].many.as_ref();
-            product(&Product { matrix, panels, slice, count, x, out: made, bias: None, next: None, room });
-            let made = out.get(0, count * columns.len());
-            (columns, made)
+            (by.product)(&product(left, done, x));
         }
+        // SAFETY: the worker's own room, which nobody writes before the next product.
+        (columns, unsafe { out.get(0, count * width) })
     }
 
     pub(crate) fn experts_up(&self, step: &ExpertsUp, state: &State, worker: usize, workers: usize) {
         let Some(room) = &self.scratch[worker].experts else { return };
         self.each_expert(state, step.routes, step.experts.len(), worker, |expert, chosen| {
             let expert = &step.experts[expert];
-            let product = |i: usize, weight: Slice| {
-                let (x, rows) = (step.x[i], chosen.iter().map(|(row, _)| *row));
-                let room = (&room.x, &room.out[i]);
-                self.rows_product(step.products[i], weight, x, rows, room, state, worker, workers)
+            let product = |by: &ExpertProduct, weight: Slice, i: usize| {
+                let rows = chosen.iter().map(|(row, _)| *row);
+                self.rows_product(by, weight, rows, (room, &room.out[i]), state, (worker, workers))
             };
-            let (columns, gates) = product(0, expert.gate);
-            let (_, ups) = product(1, expert.up);
+            let (columns, gates) = product(&step.gate, expert.gate, 0);
+            let (_, ups) = product(&step.up, expert.up, 1);
             let width = columns.len().max(1);
             let made = gates.chunks_exact(width).zip(ups.chunks_exact(width));
             for ((gate, up), &(row, route)) in made.zip(chosen) {
@@ -166,8 +190,8 @@ impl Machine {
         self.each_expert(state, step.routes, step.downs.len(), worker, |expert, chosen| {
             let (down, rows) =
                 (step.downs[expert], chosen.iter().map(|(row, route)| row * step.chosen + route));
-            let room = (&room.x, &room.out[0]);
-            let made = self.rows_product(step.product, down, step.x, rows, room, state, worker, workers);
+            let made =
+                self.rows_product(&step.down, down, rows, (room, &room.out[0]), state, (worker, workers));
             columns = made.0;
             for (made, &(row, route)) in made.1.chunks_exact(columns.len().max(1)).zip(chosen) {
                 let first = route * down.rows;

@@ -8,7 +8,8 @@ use akunu_cpu::{Cpu, Isa};
 use akunu_format::DType;
 use akunu_program::conformance::{Runner, Tensors, blocks, numbers};
 use akunu_program::program::{
-    Activation, Domain, Element, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId, WeightUse,
+    Activation, Domain, Element, Expert, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId,
+    WeightUse,
 };
 use akunu_program::{Phase, Work};
 use models::{CONTEXT, Model, fixtures};
@@ -221,6 +222,82 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
             };
             let expected = logits(1, 1);
             for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
+                let same = logits(threads, piece) == expected;
+                assert!(same, "{dtype:?}, {isa}, {threads} threads, pieces of {piece}");
+            }
+        }
+    }
+}
+
+/// Rows that are looked up, and what three experts, two for each, make of them.
+fn mixture(dtype: DType) -> (Program, Tensors) {
+    const ROWS: usize = 40;
+    const WIDTH: usize = 256;
+    const INNER: usize = 512;
+    const EXPERTS: usize = 3;
+    let mut tensors = Tensors::default();
+    tensors.floats("table", ROWS, WIDTH, &numbers(1, ROWS * WIDTH));
+    tensors.floats("router", EXPERTS, WIDTH, &numbers(2, EXPERTS * WIDTH));
+    let weight = |name: &str, rows, cols, role| WeightUse { name: name.to_owned(), rows, cols, role };
+    let multiply = Role { multiply: true, ..Role::default() };
+    let mut weights = vec![
+        weight("table", ROWS, WIDTH, Role { lookup: true, ..Role::default() }),
+        weight("router", EXPERTS, WIDTH, multiply),
+    ];
+    let sizes = [("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER)];
+    for (seed, (name, rows, cols)) in (3..).zip(sizes) {
+        tensors.add(name, EXPERTS * rows, cols, dtype, blocks(dtype, seed, EXPERTS * rows, cols));
+        weights.push(weight(name, EXPERTS * rows, cols, multiply));
+    }
+    let slice = |weight, first, rows| Slice { weight: WeightId(weight), first, rows };
+    let experts = (0..EXPERTS).map(|e| Expert {
+        gate: slice(2, e * INNER, INNER),
+        up: slice(3, e * INNER, INNER),
+        down: slice(4, e * WIDTH, WIDTH),
+    });
+    let value = |domain, width, element| Value { domain, width, element };
+    let values = vec![
+        value(Domain::Tokens, WIDTH, Element::Number),
+        value(Domain::Tokens, EXPERTS, Element::Number),
+        value(Domain::Tokens, 2, Element::Route),
+        value(Domain::Tokens, WIDTH, Element::Number),
+        value(Domain::Outputs, WIDTH, Element::Number),
+    ];
+    let [x, scores, routes, mixed, logits] = [0, 1, 2, 3, 4].map(ValueId);
+    let activation = Activation::Silu;
+    let router = Part { weight: slice(1, 0, EXPERTS), bias: None, out: scores };
+    let body = vec![
+        Op::Embed { table: slice(0, 0, ROWS), by: Index::Token, scale: 1.0, out: x },
+        Op::Linear { x, parts: vec![router] },
+        Op::Route { logits: scores, normalize: true, out: routes },
+        Op::Experts { x, routes, experts: experts.collect(), activation, out: mixed },
+        Op::Gather { x: mixed, out: logits },
+    ];
+    let program = Program { values, body, logits, groups: Vec::new(), ropes: Vec::new(), weights };
+    (program, tensors)
+}
+
+/// More rows than an expert takes at a time, and as few as one.
+#[test]
+fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
+    let text: Vec<u32> = (0..80).map(|i| i * 7 % 40).collect();
+    for dtype in [DType::F32, DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::MXFP4] {
+        let (program, tensors) = mixture(dtype);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let logits = |threads: usize, piece: usize| {
+                let cpu = Cpu::with_isa(threads, isa).unwrap();
+                let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
+                runner.phase = Some(Phase::Decode);
+                let mut all = Vec::new();
+                for (i, tokens) in text.chunks(piece).enumerate() {
+                    runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
+                    all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+                }
+                all
+            };
+            let expected = logits(1, 1);
+            assert!(expected.iter().all(|z| f32::from_bits(*z).is_finite()), "{dtype:?}, {isa}");
+            for (threads, piece) in [(2, 80), (3, 17), (2, 9), (1, 2)] {
                 let same = logits(threads, piece) == expected;
                 assert!(same, "{dtype:?}, {isa}, {threads} threads, pieces of {piece}");
             }

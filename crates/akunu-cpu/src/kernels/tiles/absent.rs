@@ -109,6 +109,7 @@ pub(crate) fn are_several(_: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LaidForm {}
 
+#[derive(Clone, Copy)]
 pub(crate) struct Laid;
 
 impl Laid {

@@ -499,8 +499,8 @@ impl Lowering<'_> {
         }
         for e in experts {
             let same = form(e.gate)? == gate_form && form(e.up)? == up_form && form(e.down)? == down_form;
-            if !same {
-                return Err(unsupported("experts that are stored in different ways"));
+            if !same || [e.gate.rows, e.up.rows, e.down.rows] != [inner, inner, hidden] {
+                return Err(unsupported("experts of different kinds"));
             }
         }
         let (gate, up) = (self.expert_product(x, first.gate)?, self.expert_product(x, first.up)?);

@@ -207,6 +207,14 @@ pub(crate) struct ExpertProduct {
     pub(crate) floats: BufferId,
 }
 
+impl ExpertProduct {
+    /// Whether another product of the same rows takes them as this one does.
+    pub(crate) fn takes_what(&self, other: &ExpertProduct) -> bool {
+        let form = |by: &ExpertProduct| by.several.map(|(form, _)| form);
+        self.x == other.x && self.floats == other.floats && form(self) == form(other)
+    }
+}
+
 pub(crate) struct ExpertsUp {
     pub(crate) routes: BufferId,
     pub(crate) chosen: usize,
@@ -230,7 +238,7 @@ pub(crate) struct ExpertsDown {
 }
 
 impl Step {
-    /// Products with experts, each with one of these.
+    /// The step's products with experts, each beside what it multiplies with of one expert.
     pub(crate) fn expert_products(&self) -> Vec<(&ExpertProduct, Slice)> {
         match self {
             Step::ExpertsUp(step) => {

@@ -1,5 +1,5 @@
-//! Mixtures of experts. Rows that chose the same expert are multiplied together: its weights are read once for all of them. What a row
-//! gets does not depend on who they are.
+//! Mixtures of experts. Rows that chose the same expert are multiplied together, some at a time, so that its weights are read once for
+//! them. What a row gets does not depend on who they are.
 
 use std::ops::Range;
 
@@ -16,14 +16,16 @@ use crate::simd::LANES;
 use crate::step::{ExpertProduct, ExpertsDown, ExpertsUp, Step};
 use crate::weights::CpuWeights;
 
-/// Rows that are multiplied together at most.
+/// Rows that are multiplied together at most: some blocks of tiles, and not so many that what they are multiplied with would leave the
+/// second-level cache.
 const TOGETHER: usize = 32;
+const _: () = assert!(TOGETHER.is_multiple_of(TILE_ROWS));
 
 /// One worker's room for the rows of an expert.
 pub(crate) struct ExpertRows {
     /// What is multiplied, side by side.
     x: Shared,
-    /// A block of rows laid out.
+    /// The same laid out, by blocks.
     laid: Shared,
     /// The worker's columns of up to two products.
     out: [Shared; 2],
@@ -36,7 +38,11 @@ impl ExpertRows {
             let matrix = weights.matrix(slice).ok()?;
             let columns = slice.rows.div_ceil(LANES).div_ceil(workers) * LANES;
             let laid = by.several.map_or(0, |(form, _)| Laid::bytes(form, matrix.cols / TILE));
-            Some([TOGETHER * row_bytes(matrix), laid, TOGETHER * columns * size_of::<f32>()])
+            Some([
+                TOGETHER * row_bytes(matrix),
+                TOGETHER / TILE_ROWS * laid,
+                TOGETHER * columns * size_of::<f32>(),
+            ])
         });
         let [x, laid, out] = sizes.reduce(|a, b| std::array::from_fn(|i| a[i].max(b[i])))?;
         let out = [(); 2].map(|()| Shared::new(out));
@@ -62,7 +68,7 @@ impl Machine {
         pairs.as_chunks().0
     }
 
-    /// Some of the rows that chose an expert, after one another for all rows and experts: each with which of its routes it is.
+    /// Calls `work` with each expert and up to [`TOGETHER`] of those who chose it: a row, and which of its routes that is.
     fn each_expert(
         &self,
         state: &State,
@@ -95,14 +101,18 @@ impl Machine {
 
     /// Some rows' product with a slice of a matrix, this worker's share of it: columns, and for each row its numbers in these. The
     /// share depends on the number of columns alone, not on where the slice begins: all experts of a mixture are shared out alike.
+    /// `again` says that the rows are in the room already, from another product.
+    #[allow(clippy::too_many_arguments)]
     fn rows_product<'r>(
         &self,
         by: &ExpertProduct,
         weight: Slice,
         rows: impl ExactSizeIterator<Item = usize>,
+        again: bool,
         (room, out): (&ExpertRows, &'r Shared),
         state: &State,
-        (worker, workers): (usize, usize),
+        worker: usize,
+        workers: usize,
     ) -> (Range<usize>, &'r [f32]) {
         let Ok(matrix) = self.weights.matrix(weight) else { return (0..0, &[]) };
         let vectors = weight.rows.div_ceil(LANES);
@@ -115,7 +125,8 @@ impl Machine {
         let panels = slice.start / LANES..slice.end.div_ceil(LANES);
         let (count, width) = (rows.len(), columns.len());
         let product = |count: usize, first: usize, x| {
-            let out = Columns { start: out.start_of::<f32>(4 * first * width, count * width), stride: width };
+            let start = out.start_of(size_of::<f32>() * first * width, count * width);
+            let out = Columns { start, stride: width };
             let (panels, slice, room) = (panels.clone(), slice.clone(), self.scratch[worker].many.as_ref());
             Product { matrix, panels, slice, count, x, out, bias: None, next: None, room }
         };
@@ -125,14 +136,18 @@ impl Machine {
         if let (Some((form, several)), Some(scratch)) = (by.several, &self.scratch[worker].tiles) {
             let Form::Int { scales, .. } = matrix.form else { unreachable!("chosen by form") };
             let (floats, tiles) = (self.start(state, by.floats, worker), matrix.cols / TILE);
-            let laid = Laid::new(room.laid.start_of(0, Laid::bytes(form, tiles)), form, tiles);
+            let bytes = Laid::bytes(form, tiles);
             while are_several((count - done).min(TILE_ROWS)) {
                 let block = (count - done).min(TILE_ROWS);
+                let laid = Laid::new(room.laid.start_of(done / TILE_ROWS * bytes, bytes), form, tiles);
                 for (line, row) in rows.by_ref().take(block).enumerate() {
+                    if again {
+                        continue;
+                    }
                     // SAFETY: inputs were completed before the last barrier, or are this worker's own copies; its room has a line
                     // for each row, and only processors with AVX-512 lay rows out.
                     unsafe {
-                        let x = self.arena.get(floats + 4 * row * matrix.cols, matrix.cols);
+                        let x = self.arena.get(floats + size_of::<f32>() * row * matrix.cols, matrix.cols);
                         Lay { x, out: laid, line, sums: scales.min() }.run();
                     }
                 }
@@ -145,7 +160,7 @@ impl Machine {
         if left > 0 {
             // SAFETY: inputs were completed before the last barrier, or are this worker's own copies, as its room is.
             let x = unsafe {
-                for (i, row) in rows.enumerate() {
+                for (i, row) in rows.enumerate().filter(|_| !again) {
                     let row: &[u8] = self.arena.get(start + row * bytes, bytes);
                     room.x.get_mut(i * bytes, bytes).copy_from_slice(row);
                 }
@@ -166,12 +181,12 @@ impl Machine {
         let Some(room) = &self.scratch[worker].experts else { return };
         self.each_expert(state, step.routes, step.experts.len(), worker, |expert, chosen| {
             let expert = &step.experts[expert];
-            let product = |by: &ExpertProduct, weight: Slice, i: usize| {
+            let product = |by: &ExpertProduct, weight: Slice, again: bool, out| {
                 let rows = chosen.iter().map(|(row, _)| *row);
-                self.rows_product(by, weight, rows, (room, &room.out[i]), state, (worker, workers))
+                self.rows_product(by, weight, rows, again, (room, out), state, worker, workers)
             };
-            let (columns, gates) = product(&step.gate, expert.gate, 0);
-            let (_, ups) = product(&step.up, expert.up, 1);
+            let (columns, gates) = product(&step.gate, expert.gate, false, &room.out[0]);
+            let (_, ups) = product(&step.up, expert.up, step.gate.takes_what(&step.up), &room.out[1]);
             let width = columns.len().max(1);
             let made = gates.chunks_exact(width).zip(ups.chunks_exact(width));
             for ((gate, up), &(row, route)) in made.zip(chosen) {
@@ -190,8 +205,16 @@ impl Machine {
         self.each_expert(state, step.routes, step.downs.len(), worker, |expert, chosen| {
             let (down, rows) =
                 (step.downs[expert], chosen.iter().map(|(row, route)| row * step.chosen + route));
-            let made =
-                self.rows_product(&step.down, down, rows, (room, &room.out[0]), state, (worker, workers));
+            let made = self.rows_product(
+                &step.down,
+                down,
+                rows,
+                false,
+                (room, &room.out[0]),
+                state,
+                worker,
+                workers,
+            );
             columns = made.0;
             for (made, &(row, route)) in made.1.chunks_exact(columns.len().max(1)).zip(chosen) {
                 let first = route * down.rows;

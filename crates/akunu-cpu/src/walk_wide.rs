@@ -1,4 +1,4 @@
-//! The wide steps: products, attention, experts.
+//! The wide steps: products and attention.
 
 use std::ops::Range;
 

@@ -230,10 +230,9 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
 }
 
 /// Rows that are looked up, and what three experts, two for each, make of them.
-fn mixture(dtype: DType) -> (Program, Tensors) {
+fn mixture(dtype: DType, inner: usize) -> (Program, Tensors) {
     const ROWS: usize = 40;
     const WIDTH: usize = 256;
-    const INNER: usize = 512;
     const EXPERTS: usize = 3;
     let mut tensors = Tensors::default();
     tensors.floats("table", ROWS, WIDTH, &numbers(1, ROWS * WIDTH));
@@ -244,15 +243,15 @@ fn mixture(dtype: DType) -> (Program, Tensors) {
         weight("table", ROWS, WIDTH, Role { lookup: true, ..Role::default() }),
         weight("router", EXPERTS, WIDTH, multiply),
     ];
-    let sizes = [("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER)];
+    let sizes = [("gate", inner, WIDTH), ("up", inner, WIDTH), ("down", WIDTH, inner)];
     for (seed, (name, rows, cols)) in (3..).zip(sizes) {
         tensors.add(name, EXPERTS * rows, cols, dtype, blocks(dtype, seed, EXPERTS * rows, cols));
         weights.push(weight(name, EXPERTS * rows, cols, multiply));
     }
     let slice = |weight, first, rows| Slice { weight: WeightId(weight), first, rows };
     let experts = (0..EXPERTS).map(|e| Expert {
-        gate: slice(2, e * INNER, INNER),
-        up: slice(3, e * INNER, INNER),
+        gate: slice(2, e * inner, inner),
+        up: slice(3, e * inner, inner),
         down: slice(4, e * WIDTH, WIDTH),
     });
     let value = |domain, width, element| Value { domain, width, element };
@@ -281,8 +280,19 @@ fn mixture(dtype: DType) -> (Program, Tensors) {
 #[test]
 fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
     let text: Vec<u32> = (0..80).map(|i| i * 7 % 40).collect();
-    for dtype in [DType::F32, DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::MXFP4] {
-        let (program, tensors) = mixture(dtype);
+    let integers = [
+        DType::Q4_0,
+        DType::Q2_K,
+        DType::Q4_K,
+        DType::Q6_K,
+        DType::Q8_0,
+        DType::MXFP4,
+        DType::IQ4_XS,
+        DType::TQ2_0,
+    ];
+    // Experts of 40 outputs begin in the middle of a panel.
+    for (dtype, inner) in [(DType::F32, 40)].into_iter().chain(integers.map(|dtype| (dtype, 512))) {
+        let (program, tensors) = mixture(dtype, inner);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let logits = |threads: usize, piece: usize| {
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
@@ -297,7 +307,7 @@ fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
             };
             let expected = logits(1, 1);
             assert!(expected.iter().all(|z| f32::from_bits(*z).is_finite()), "{dtype:?}, {isa}");
-            for (threads, piece) in [(2, 80), (3, 17), (2, 9), (1, 2)] {
+            for (threads, piece) in [(2, 80), (3, 17), (20, 33), (2, 9), (1, 2)] {
                 let same = logits(threads, piece) == expected;
                 assert!(same, "{dtype:?}, {isa}, {threads} threads, pieces of {piece}");
             }

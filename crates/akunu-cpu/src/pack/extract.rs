@@ -110,9 +110,15 @@ impl Part {
             DType::Q6_K => bytes.as_chunks().0.iter().for_each(|block| self.q6_k(block)),
             DType::MXFP4 => {
                 for (i, b) in bytes.as_chunks::<17>().0.iter().enumerate() {
-                    // Codes stand for sixteen times the file's numbers. Above that, some of those are not finite.
-                    let scale = if b[0] > 252 { f32::NAN } else { 2f64.powi(i32::from(b[0]) - 131) as f32 };
-                    self.set_scale(i, scale.to_le_bytes());
+                    // Under the largest scales, some numbers are not finite.
+                    let mut values = [0.0; TILE];
+                    let finite = b[0] < 253 || {
+                        dequantize(dtype, b, &mut values).expect("a block");
+                        values.iter().all(|value| value.is_finite())
+                    };
+                    // Codes stand for sixteen times the floats.
+                    let scale = 2f64.powi(i32::from(b[0]) - 131) as f32;
+                    self.set_scale(i, if finite { scale } else { f32::NAN }.to_le_bytes());
                     self.set_nibbles(4 * i, cut(b, 1));
                 }
             }
@@ -211,6 +217,7 @@ impl Part {
         }
     }
 
+    /// A dtype of a lattice whose points the file keeps in ways of its own.
     fn fitted(&mut self, dtype: DType, bytes: &[u8]) {
         let lattice = Lattice::of(dtype).expect("a dtype that is packed so");
         let mut values = [0.0; STRETCH];

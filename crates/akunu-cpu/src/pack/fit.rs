@@ -12,8 +12,8 @@ use super::form::Codes;
 pub(super) struct Lattice {
     /// The integers' magnitudes, the smallest first.
     magnitudes: &'static [u8],
-    /// The code of each integer from [`LEAST`] on, or [`NONE`].
-    code_of: [u8; 2 * LEAST as usize],
+    /// The code of each integer from minus [`BOUND`] on, or [`NONE`].
+    code_of: [u8; 2 * BOUND as usize],
     /// What four-bit codes stand for.
     values: [u8; 16],
     /// What scales are multiplied by: codes may stand for multiples of the integers.
@@ -23,7 +23,7 @@ pub(super) struct Lattice {
 }
 
 /// More than any magnitude.
-const LEAST: i32 = 64;
+const BOUND: i32 = 64;
 
 /// There is no code for the integer.
 const NONE: u8 = u8::MAX;
@@ -32,15 +32,15 @@ const NONE: u8 = u8::MAX;
 /// them, by two to the power of `up`: prompts are multiplied with words that have room for numbers of eight bits, and would lose what
 /// is left empty.
 const fn listed(magnitudes: &'static [u8], up: u32, halves: bool) -> Lattice {
-    let (mut code_of, mut values) = ([NONE; 2 * LEAST as usize], [128; 16]);
+    let (mut code_of, mut values) = ([NONE; 2 * BOUND as usize], [128; 16]);
     let mut i = 0;
     while i < magnitudes.len() {
         let magnitude = magnitudes[i] as i32;
-        assert!(magnitude < LEAST && magnitude << up < 128);
+        assert!(magnitude < BOUND && magnitude << up < 128);
         values[i] = (128 + (magnitude << up)) as u8;
         values[8 + i] = (128 - (magnitude << up)) as u8;
-        code_of[(LEAST - magnitude) as usize] = 8 + i as u8;
-        code_of[(LEAST + magnitude) as usize] = i as u8;
+        code_of[(BOUND - magnitude) as usize] = 8 + i as u8;
+        code_of[(BOUND + magnitude) as usize] = i as u8;
         i += 1;
     }
     Lattice { magnitudes, code_of, values, unit: 1.0 / (1 << up) as f32, halves }
@@ -49,10 +49,10 @@ const fn listed(magnitudes: &'static [u8], up: u32, halves: bool) -> Lattice {
 /// -1, 0 and 1 in two bits. Nothing keeps a file from holding 2 as well, so codes are two less the integer: minus the integer has
 /// its zero in the middle.
 const fn ternary() -> Lattice {
-    let mut code_of = [NONE; 2 * LEAST as usize];
+    let mut code_of = [NONE; 2 * BOUND as usize];
     let mut integer = -1;
     while integer <= 2 {
-        code_of[(LEAST + integer) as usize] = (2 - integer) as u8;
+        code_of[(BOUND + integer) as usize] = (2 - integer) as u8;
         integer += 1;
     }
     Lattice { magnitudes: &[1, 2], code_of, values: [128; 16], unit: -1.0, halves: false }
@@ -103,9 +103,9 @@ impl Lattice {
         // Below that, no scale's inverse is a number: nothing that small adds to anything.
         if largest < 127.0 / f32::MAX {
             codes.fill(0);
-            return Some(0.0);
+            return group.iter().all(|value| !value.is_nan()).then_some(0.0);
         }
-        self.magnitudes.iter().rev().find_map(|magnitude| {
+        self.magnitudes.iter().rev().filter(|magnitude| **magnitude > 0).find_map(|magnitude| {
             let magnitude = f32::from(*magnitude);
             let inverse = magnitude / largest;
             let mut whole = true;
@@ -137,10 +137,10 @@ fn nearest(x: f32) -> f32 {
     x + WHOLE - WHOLE
 }
 
-/// How far the integer nearest to a number is from [`LEAST`] below zero. The lowest bits of the sum are those of the integer.
+/// How far the integer nearest to a number is from minus [`BOUND`]. The lowest bits of the sum are those of the integer.
 fn place(x: f32) -> usize {
-    let bits = (x + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits() - LEAST as u32);
-    (bits % (2 * LEAST as u32)) as usize
+    let bits = (x + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits() - BOUND as u32);
+    (bits % (2 * BOUND as u32)) as usize
 }
 
 #[cfg(test)]
@@ -196,7 +196,12 @@ mod tests {
         assert_eq!(decoded(lattice, scale, &codes), [0.5, -0.25, 0.0, 0.25]);
         assert_eq!(lattice.fit(&[0.5, -0.2, 0.0, 0.25], &mut codes), None);
         assert_eq!(lattice.fit(&[f32::INFINITY, 0.0, 0.0, 0.25], &mut codes), None);
-        assert_eq!(lattice.fit(&[f32::NAN, 0.0, 0.0, 0.25], &mut codes), None);
+        for lattice in [&TERNARY, &IQ2, &NVFP4] {
+            for group in [[f32::NAN, 0.0, 0.0, 0.25], [f32::NAN, 0.0, 0.0, 0.0], [f32::NAN; 4]] {
+                assert_eq!(lattice.fit(&group, &mut codes), None);
+            }
+            assert_eq!(lattice.fit(&[0.5, -0.123, 0.077, 0.25], &mut codes), None);
+        }
     }
 
     #[test]

@@ -17,10 +17,8 @@ pub(super) fn check(backend: &dyn Backend) -> Vec<Outcome> {
             outcomes.push(dense(backend, [dtype; 2], inner, share));
             outcomes.push(mixture(backend, dtype, inner, share));
         }
-        if dtype == DType::F32 {
-            // Experts that begin inside a vector.
-            outcomes.push(mixture(backend, dtype, 40, share));
-        }
+        // Experts that begin inside a vector, where they can; and whose columns are an even number of blocks.
+        outcomes.push(mixture(backend, dtype, if dtype == DType::F32 { 40 } else { 128 }, share));
     }
     for dtype in [DType::F32, DType::F16] {
         for encode in [false, true] {

@@ -44,6 +44,7 @@ pub(crate) mod int;
 pub(crate) mod many;
 pub(crate) mod product;
 pub(crate) mod rows;
+pub(crate) mod scales;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 #[cfg(not(target_arch = "x86_64"))]

@@ -8,10 +8,9 @@ use crate::pack::{Codes, Form, Matrix, Scales, TILE};
 use crate::simd::{LANES, LOW_BITS, Simd};
 
 use super::float::{Bf16, F16, F32, FloatProduct};
-use super::int::{
-    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, IntProduct, Listed, NibbleScales, SuperScales,
-};
+use super::int::{B2, B3, B4, B5, B6, B8, IntProduct, Listed};
 use super::many::Room;
+use super::scales::{FloatScales, HalfScales, NibbleScales, SuperScales};
 
 /// The largest integer activations become: 127 in the high byte, 0 in the low one.
 pub(crate) const LARGEST: i32 = 127 << LOW_BITS;

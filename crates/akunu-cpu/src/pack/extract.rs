@@ -232,7 +232,7 @@ impl Part {
             // other dtypes.
             self.set_scale(i, lattice.fit(group, codes).unwrap_or(f32::NAN).to_le_bytes());
         }
-        self.set_elements(lattice.codes(), &elements[..count]);
+        self.set_elements(lattice.codes().0, &elements[..count]);
     }
 
     /// Sets the words of some tiles' codes, a byte each.

@@ -14,8 +14,8 @@ pub(super) struct Lattice {
     magnitudes: &'static [u8],
     /// The code of each integer from minus [`BOUND`] on, or [`NONE`].
     code_of: [u8; 2 * BOUND as usize],
-    /// What four-bit codes stand for.
-    values: [u8; 16],
+    /// What four-bit codes stand for; those of two bits are distances from two.
+    values: Option<[u8; 16]>,
     /// What scales are multiplied by: codes may stand for multiples of the integers.
     unit: f32,
     /// Whether there is a scale for every 16 elements; otherwise there is none for fewer than 32.
@@ -43,7 +43,7 @@ const fn listed(magnitudes: &'static [u8], up: u32, halves: bool) -> Lattice {
         code_of[(BOUND + magnitude) as usize] = i as u8;
         i += 1;
     }
-    Lattice { magnitudes, code_of, values, unit: 1.0 / (1 << up) as f32, halves }
+    Lattice { magnitudes, code_of, values: Some(values), unit: 1.0 / (1 << up) as f32, halves }
 }
 
 /// -1, 0 and 1 in two bits. Nothing keeps a file from holding 2 as well, so codes are two less the integer: minus the integer has
@@ -55,7 +55,7 @@ const fn ternary() -> Lattice {
         code_of[(BOUND + integer) as usize] = (2 - integer) as u8;
         integer += 1;
     }
-    Lattice { magnitudes: &[1, 2], code_of, values: [128; 16], unit: -1.0, halves: false }
+    Lattice { magnitudes: &[1, 2], code_of, values: None, unit: -1.0, halves: false }
 }
 
 static IQ3_XXS: Lattice = listed(&[4, 12, 20, 28, 36, 44, 52, 62], 1, false);
@@ -86,9 +86,12 @@ impl Lattice {
         }
     }
 
-    /// How its codes are packed.
-    pub(super) fn codes(&'static self) -> Codes {
-        if self.unit < 0.0 { Codes::B2 } else { Codes::Listed(&self.values) }
+    /// How its codes are packed, and which of them stands for zero.
+    pub(super) fn codes(&'static self) -> (Codes, i32) {
+        match &self.values {
+            Some(values) => (Codes::Listed(values), 128),
+            None => (Codes::B2, 2),
+        }
     }
 
     /// The scale of a group, and the codes of its elements. Numbers that are not of the lattice have none.
@@ -149,11 +152,8 @@ mod tests {
 
     /// The numbers that codes stand for.
     fn decoded(lattice: &'static Lattice, scale: f32, codes: &[u8]) -> Vec<f32> {
-        let value = |code: &u8| match lattice.codes() {
-            Codes::B2 => f32::from(*code) - 2.0,
-            listed => f32::from(listed.value(*code)) - 128.0,
-        };
-        codes.iter().map(|code| scale * value(code)).collect()
+        let (kind, zero) = lattice.codes();
+        codes.iter().map(|code| scale * (i32::from(kind.value(*code)) - zero) as f32).collect()
     }
 
     #[test]

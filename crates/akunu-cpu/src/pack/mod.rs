@@ -246,9 +246,8 @@ fn own_form(tensor: &Tensor<'_>) -> Result<Form, Error> {
             | DType::MXFP4
             | DType::NVFP4 => {
                 let lattice = Lattice::of(dtype).expect("one of those that have one");
-                let (codes, halves) = (lattice.codes(), lattice.halves);
-                let zero = if codes == Codes::B2 { 2 } else { 128 };
-                int(codes, Scales::Float { halves, min: false }, zero)
+                let (codes, zero) = lattice.codes();
+                int(codes, Scales::Float { halves: lattice.halves, min: false }, zero)
             }
             DType::Q8_1
             | DType::Q8_K

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use crate::kernels::int::{IntProduct, ScaleView, Unpack};
+use crate::kernels::int::{IntProduct, Unpack};
+use crate::kernels::scales::ScaleView;
 use crate::memory::{Plain, ask};
 use crate::pack::{TILE, TILES_PER_SUPER};
 use crate::simd::{LANES, Simd};

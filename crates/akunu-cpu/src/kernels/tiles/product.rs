@@ -11,11 +11,10 @@ use akunu_program::program::Activation;
 
 use crate::Isa;
 use crate::kernels::float::{Bf16, F16, F32};
-use crate::kernels::int::{
-    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Listed, NibbleScales, SuperScales,
-};
+use crate::kernels::int::{B2, B3, B4, B5, B6, B8, Listed};
 use crate::kernels::product::Product;
 use crate::kernels::rows::gate;
+use crate::kernels::scales::{FloatScales, HalfScales, NibbleScales, SuperScales};
 use crate::memory::Shared;
 use crate::pack::{Codes, Form, Scales, TILE};
 use crate::simd::avx512::Avx512;

@@ -22,10 +22,9 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::Isa;
-use crate::kernels::int::{
-    B2, B3, B4, B5, B6, B8, FloatScales, HalfScales, Listed, NibbleScales, ScaleView, SuperScales, Unpack,
-};
+use crate::kernels::int::{B2, B3, B4, B5, B6, B8, Listed, Unpack};
 use crate::kernels::product::{LARGEST, Product};
+use crate::kernels::scales::{FloatScales, HalfScales, NibbleScales, ScaleView, SuperScales};
 use crate::memory::ask;
 use crate::pack::{Codes, Form, Matrix, Scales, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::Avx512;

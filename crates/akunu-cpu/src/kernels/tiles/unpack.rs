@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::kernels::float::Float;
-use crate::kernels::int::{ScaleView, Unpack};
+use crate::kernels::int::Unpack;
+use crate::kernels::scales::ScaleView;
 use crate::memory::ask;
 use crate::pack::{Form, Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::Avx512;

@@ -4,7 +4,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::kernels::int::{ScaleView, Unpack};
+use crate::kernels::int::Unpack;
+use crate::kernels::scales::ScaleView;
 use crate::pack::TILE;
 use crate::simd::LANES;
 

@@ -467,17 +467,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// How rows of a value are multiplied with experts like this one.
-    fn expert_product(&mut self, x: ValueId, weight: Slice) -> Result<ExpertProduct> {
+    /// How rows are multiplied with experts like this one, and laid out of `floats` where there are several.
+    fn expert_product(&self, x: BufferId, floats: BufferId, weight: Slice) -> Result<ExpertProduct> {
         let matrix = self.weights.matrix(weight)?;
-        let several = several_fn(self.isa, matrix);
-        let product = product_fn(self.isa, matrix.form);
-        Ok(ExpertProduct {
-            x: self.input(x, matrix.form, true, true)?,
-            product,
-            several,
-            floats: self.read(x)?,
-        })
+        let (product, several) = (product_fn(self.isa, matrix.form), several_fn(self.isa, matrix));
+        Ok(ExpertProduct { x, product, several, floats })
     }
 
     fn experts(
@@ -503,7 +497,10 @@ impl Lowering<'_> {
                 return Err(unsupported("experts of different kinds"));
             }
         }
-        let (gate, up) = (self.expert_product(x, first.gate)?, self.expert_product(x, first.up)?);
+        let [gate_x, up_x] = [self.input(x, gate_form, true, true)?, self.input(x, up_form, true, true)?];
+        let floats = self.read(x)?;
+        let gate = self.expert_product(gate_x, floats, first.gate)?;
+        let up = self.expert_product(up_x, floats, first.up)?;
         let routes = self.read(routes)?;
         let buffer = |plan: &mut Plan, width: usize| {
             plan.add(Domain::Tokens, chosen * width * size_of::<f32>(), false)
@@ -525,18 +522,14 @@ impl Lowering<'_> {
         } else {
             activated
         };
+        let down = self.expert_product(down_x, activated, first.down)?;
         let parts = buffer(&mut self.plan, hidden);
         let out = self.value(out, false);
         self.wide(Step::ExpertsDown(ExpertsDown {
             routes,
             chosen,
             downs: experts.iter().map(|e| e.down).collect(),
-            down: ExpertProduct {
-                x: down_x,
-                product: product_fn(self.isa, down_form),
-                several: several_fn(self.isa, weights.matrix(first.down)?),
-                floats: activated,
-            },
+            down,
             parts,
             out,
         }));

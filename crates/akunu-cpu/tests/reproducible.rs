@@ -186,6 +186,26 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
+/// The logits of a text whose rows are decoded so many at a time.
+fn decoded(
+    program: &Program,
+    tensors: &Tensors,
+    text: &[u32],
+    isa: Isa,
+    threads: usize,
+    piece: usize,
+) -> Vec<u32> {
+    let cpu = Cpu::with_isa(threads, isa).unwrap();
+    let mut runner = Runner::new(&cpu, program, tensors, 1, CONTEXT).unwrap();
+    runner.phase = Some(Phase::Decode);
+    let mut all = Vec::new();
+    for (i, tokens) in text.chunks(piece).enumerate() {
+        runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
+        all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
+    }
+    all
+}
+
 /// Bytes of three tiles of columns, which kernels that take two at a time leave to others; of nine, where a stretch has eight; of four, and more
 /// panels than are taken at a time. And whatever no small model is made of.
 #[test]
@@ -209,17 +229,7 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
     for (dtype, width, outputs) in bytes.into_iter().chain(others.map(|dtype| (dtype, 512, 72))) {
         let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, dtype, width, outputs);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            let logits = |threads: usize, piece: usize| {
-                let cpu = Cpu::with_isa(threads, isa).unwrap();
-                let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
-                runner.phase = Some(Phase::Decode);
-                let mut all = Vec::new();
-                for (i, tokens) in text.chunks(piece).enumerate() {
-                    runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
-                    all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
-                }
-                all
-            };
+            let logits = |threads, piece| decoded(&program, &tensors, &text, isa, threads, piece);
             let expected = logits(1, 1);
             for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
                 let same = logits(threads, piece) == expected;
@@ -294,17 +304,7 @@ fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
     for (dtype, inner) in [(DType::F32, 40)].into_iter().chain(integers.map(|dtype| (dtype, 512))) {
         let (program, tensors) = mixture(dtype, inner);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            let logits = |threads: usize, piece: usize| {
-                let cpu = Cpu::with_isa(threads, isa).unwrap();
-                let mut runner = Runner::new(&cpu, &program, &tensors, 1, CONTEXT).unwrap();
-                runner.phase = Some(Phase::Decode);
-                let mut all = Vec::new();
-                for (i, tokens) in text.chunks(piece).enumerate() {
-                    runner.feed(&[(0, (i * piece) as u32, tokens)], Work::Forward).unwrap();
-                    all.extend(runner.out.logits.iter().map(|z| z.to_bits()));
-                }
-                all
-            };
+            let logits = |threads, piece| decoded(&program, &tensors, &text, isa, threads, piece);
             let expected = logits(1, 1);
             assert!(expected.iter().all(|z| f32::from_bits(*z).is_finite()), "{dtype:?}, {isa}");
             for (threads, piece) in [(2, 80), (3, 17), (20, 33), (2, 9), (1, 2)] {

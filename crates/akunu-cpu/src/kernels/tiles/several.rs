@@ -228,6 +228,7 @@ unsafe fn floats<U: Unpack>(vectors: &[[u8; 64]], table: [__m512i; 2], to: *mut 
                 }
             }
             _ => {
+                // Codes that are looked up are bytes, and come not here.
                 for (i, words) in U::unpack::<Avx512>(vectors, &[0; 16]).into_iter().enumerate() {
                     shifted!(words, 0 => 2 * i, 8 => 2 * i + 1);
                 }

@@ -502,7 +502,7 @@ impl Walk<'_> {
                 self.barrier(place)?;
                 pending = false;
             }
-            self.machine.step(step, state, place.worker, place.team.size());
+            self.machine.step(step, state, place.worker, place.team);
             if wide {
                 self.barrier(place)?;
             } else {

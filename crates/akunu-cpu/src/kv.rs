@@ -4,7 +4,7 @@ use akunu_program::program::{CacheLayer, KvGroup};
 use akunu_program::{BLOCK, BlockCopy, Error, KeyShift, KvStore, KvType, Result};
 
 use crate::Isa;
-use crate::kernels::cache::{ByteTile, HalfTile, Order, Plane, Recall, Remember, groups};
+use crate::kernels::cache::{AnyTile, ByteTile, HalfTile, Order, Plane, Recall, Remember, groups};
 use crate::kernels::rows::Rotate;
 use crate::memory::{ALIGN, Shared};
 use crate::rope::RopeRows;
@@ -33,13 +33,6 @@ struct Planes {
     value_scales: usize,
     /// Bytes of a tile.
     tile: usize,
-}
-
-/// The keys and values of one head in one block.
-#[derive(Clone, Copy)]
-pub(crate) enum AnyTile<'a> {
-    Half(HalfTile<'a>),
-    Byte(ByteTile<'a>),
 }
 
 impl KvStore for CpuKv {}

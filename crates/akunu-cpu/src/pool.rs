@@ -5,7 +5,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub(crate) struct Team {
     size: u32,
     /// Workers that have arrived at the current barrier.
     arrived: Apart<AtomicU32>,
+    /// Units taken since the last barrier.
+    taken: Apart<AtomicUsize>,
     /// Counts barriers passed.
     passed: Signal,
     /// Counts jobs begun.
@@ -124,14 +126,21 @@ impl Team {
         self.size as usize
     }
 
+    /// The next unit of the work between two barriers, counted from 0, that no worker has taken yet: whoever is faster takes more.
+    pub(crate) fn take(&self) -> usize {
+        self.taken.0.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Waits until every worker has come here. An error when one never will.
     pub(crate) fn barrier(&self) -> Result<(), Broken> {
         if self.size == 1 {
+            self.taken.0.store(0, Ordering::Relaxed);
             return Ok(());
         }
         let now = self.passed.count.load(Ordering::Acquire);
         if self.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
             self.arrived.0.store(0, Ordering::Relaxed);
+            self.taken.0.store(0, Ordering::Relaxed);
             self.passed.raise();
         } else if !self.broken.load(Ordering::SeqCst) {
             // A panic from here on raises the signal, so this cannot wait for ever.
@@ -179,6 +188,7 @@ impl Pool {
         let team = Arc::new(Team {
             size,
             arrived: Apart::default(),
+            taken: Apart::default(),
             passed: Signal::default(),
             begun: Signal::default(),
             busy: AtomicU32::new(0),
@@ -210,6 +220,7 @@ impl Pool {
         let _lease = lock(&self.lease);
         let team = &*self.team;
         team.arrived.0.store(0, Ordering::Relaxed);
+        team.taken.0.store(0, Ordering::Relaxed);
         team.broken.store(false, Ordering::Relaxed);
         let before = team.finished.count.load(Ordering::Relaxed);
         // SAFETY: only the lifetime changes; no worker follows the pointer after `finished`, which is awaited below.
@@ -275,6 +286,28 @@ mod tests {
                         for count in &counts {
                             assert_eq!(count.load(Ordering::Relaxed), step);
                         }
+                        team.barrier()?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn each_unit_is_taken_once_between_barriers() {
+        for threads in [1, 3] {
+            let pool = Pool::new(threads).unwrap();
+            let taken: Vec<AtomicU32> = (0..50).map(|_| AtomicU32::new(0)).collect();
+            for run in 0..4 {
+                pool.run(&|_, team| {
+                    for step in 1..=20 {
+                        while let Some(unit) = taken.get(team.take()) {
+                            unit.fetch_add(1, Ordering::Relaxed);
+                        }
+                        team.barrier()?;
+                        assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 20 * run + step));
                         team.barrier()?;
                     }
                     Ok(())

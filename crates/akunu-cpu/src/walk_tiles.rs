@@ -3,9 +3,10 @@
 use akunu_program::BLOCK;
 
 use crate::exec::{Machine, RowBlock, State};
+use crate::kernels::cache::AnyTile;
 use crate::kernels::product::Input;
 use crate::kernels::tiles::{self, AttentionScratch, TileAttention, TileProduct};
-use crate::kv::{AnyTile, padded};
+use crate::kv::padded;
 use crate::plan::BufferId;
 use crate::step::{Attention, LinearPart, Then};
 

@@ -7,15 +7,17 @@ use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, RowBlock, State};
-use crate::kernels::attention::{AttendBlock, Merge, Next, STATE_HEAD, ScoreBlock, Soften, clear, state_len};
-use crate::kernels::cache::{WideTile, Widen};
+use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, Soften, clear, state_len};
+use crate::kernels::cache::{AnyTile, WideTile, Widen};
+use crate::kernels::part::{AttendPart, Next, ScoreBlock};
 use crate::kernels::product::{Columns, Input, Product};
 use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kernels::tiles::{Laid, LaidForm, Lines, TILE_ROWS, are_several};
-use crate::kv::{AnyTile, padded};
+use crate::kv::padded;
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
+use crate::pool::Team;
 use crate::simd::LANES;
 use crate::step::{Attention, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep};
 use crate::walk_rows::RowView;
@@ -47,11 +49,12 @@ fn columns_of(slice: Slice, panels: &Range<usize>) -> Range<usize> {
 
 impl Machine {
     /// A worker's part of a step.
-    pub(crate) fn step(&self, step: &Step, state: &State, worker: usize, workers: usize) {
+    pub(crate) fn step(&self, step: &Step, state: &State, worker: usize, team: &Team) {
+        let workers = team.size();
         match step {
             Step::Linear { parts, then } => self.linear(parts, then, state, worker),
             Step::Attend { attention, stored } => {
-                self.attend(attention, stored.as_ref(), state, worker, workers);
+                self.attend(attention, stored.as_ref(), state, worker, team);
             }
             Step::Weights(step) => self.weigh(step, state, worker, workers),
             Step::ExpertsUp(step) => self.experts_up(step, state, worker, workers),
@@ -246,17 +249,25 @@ impl Machine {
         (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
     }
 
-    fn attend(&self, a: &Attention, stored: Option<&Stored>, state: &State, worker: usize, workers: usize) {
+    /// Units of attention are of different sizes, and workers of different speed: each takes another one when it is done.
+    fn attend(&self, a: &Attention, stored: Option<&Stored>, state: &State, worker: usize, team: &Team) {
+        // The unit that comes next in the walk over all; the one this worker does next, and the one after that: it is asked for early.
         let mut unit = 0;
-        let mut mine = || {
+        let mut mine = [team.take(), team.take()];
+        let mut is_mine = || {
             unit += 1;
-            unit % workers == worker
+            if unit - 1 < mine[0] {
+                return None;
+            }
+            let later = mine[1] - mine[0];
+            mine = [mine[1], team.take()];
+            Some(later)
         };
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 match block.phase {
                     Phase::Prompt => {
-                        if mine() {
+                        if is_mine().is_some() {
                             match &self.scratch[worker].attention_tiles {
                                 Some(scratch) => self.attend_tiles(a, state, worker, *block, head, scratch),
                                 None => self.attend_prompt(a, state, worker, *block, head),
@@ -267,20 +278,16 @@ impl Machine {
                         let row = state.rows[block.first];
                         let (begin, end) = a.range(row);
                         let parts = begin / PART..(end - 1) / PART + 1;
+                        let queries = self.queries(a, state, worker, *block, head);
                         for part in parts.clone() {
-                            if !mine() {
-                                continue;
-                            }
+                            let Some(later) = is_mine() else { continue };
                             if let Some(stored) = stored
                                 && state.writes_late
                                 && part == (end - 1) / PART
                             {
                                 RowView::new(self, state, worker, block.first).remember(stored, row, head);
                             }
-                            let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
-                            // SAFETY: each part of each head is one worker's.
-                            let states = unsafe { self.parts.get_mut(offset, count) };
-                            let later = part - parts.start + workers;
+                            let later = part - parts.start + later;
                             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
                             let after = if head + heads < a.kv_heads {
                                 let position = begin.max(part_then * PART);
@@ -288,18 +295,28 @@ impl Machine {
                             } else {
                                 Next::UNKNOWN
                             };
-                            self.attend_part(a, state, worker, block.first, head, part, after, states);
+                            let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
+                            // SAFETY: the worker's own scratch; each part of each head is one worker's.
+                            let (states, kept) = unsafe {
+                                (
+                                    self.scratch[worker].states.get_mut(0, count),
+                                    self.parts.get_mut(offset, count),
+                                )
+                            };
+                            // Not in their place: it lies beside another worker's, and processors fetch lines in pairs.
+                            self.attend_part(a, state, queries, row, head, part, after, states);
+                            kept.copy_from_slice(states);
                         }
                     }
                     Phase::Decode => {
-                        if mine() {
+                        if let Some(later) = is_mine() {
                             if let Some(stored) = stored
                                 && state.writes_late
                             {
                                 let row = state.rows[block.first];
                                 RowView::new(self, state, worker, block.first).remember(stored, row, head);
                             }
-                            let later = head + workers;
+                            let later = head + later;
                             let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
                             let after = state.rows.get(row).map_or(Next::UNKNOWN, |next| {
                                 self.next(a, state, row, head_then, a.range(*next).0)
@@ -362,54 +379,6 @@ impl Machine {
         Next { keys: self.kv.keys(a.cache, number, head), positions }
     }
 
-    /// Attends over some blocks of the context. `range(row)` is what each row sees; `after` is the tile that the worker goes on
-    /// with.
-    #[allow(clippy::too_many_arguments)]
-    fn attend_blocks(
-        &self,
-        a: &Attention,
-        state: &State,
-        worker: usize,
-        rows: RowBlock,
-        head: usize,
-        positions: Range<usize>,
-        after: Next,
-        queries: &[f32],
-        states: &mut [f32],
-    ) {
-        let slot = state.rows[rows.first].slot;
-        states.chunks_exact_mut(a.state_len()).for_each(clear);
-        let last = (positions.end - 1) / BLOCK;
-        for block in positions.start / BLOCK..=last {
-            let base = block * BLOCK;
-            let visible = self.visible(a, state, worker, rows, base, &positions);
-            let number = state.slots.block(slot, a.cache.group, base);
-            let next = match rows.phase {
-                Phase::Decode if block < last => self.next(a, state, rows.first, head, base + BLOCK),
-                Phase::Decode => after,
-                Phase::Prompt => Next::UNKNOWN,
-            };
-            // SAFETY: what the rows see was written before the last barrier, or by this worker.
-            let tile = unsafe { self.kv.tile(a.cache, number, head) };
-            let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
-            let state = &mut *states;
-            if rows.phase == Phase::Prompt {
-                let positions = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
-                let tile = self.widened(worker, tile, dim, positions);
-                self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
-                continue;
-            }
-            match tile {
-                AnyTile::Half(tile) => {
-                    self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
-                }
-                AnyTile::Byte(tile) => {
-                    self.isa.run(AttendBlock { tile, next, dim, queries, visible, scale, cap, state });
-                }
-            }
-        }
-    }
-
     /// The first positions of a tile as `f32`, in the worker's scratch.
     fn widened(&self, worker: usize, tile: AnyTile<'_>, dim: usize, positions: usize) -> WideTile<'_> {
         let (wide, elements) = (&self.scratch[worker].wide, BLOCK * dim);
@@ -423,28 +392,44 @@ impl Machine {
         WideTile { keys, values }
     }
 
-    /// One part of the context of one decode row.
+    /// One part of the context of one decode row; `after` is the tile that the worker goes on with.
     #[allow(clippy::too_many_arguments)]
     fn attend_part(
         &self,
         a: &Attention,
         state: &State,
-        worker: usize,
-        row: usize,
+        queries: &[f32],
+        row: Row,
         head: usize,
         part: usize,
         after: Next,
         states: &mut [f32],
     ) {
-        let block = RowBlock { first: row, rows: 1, phase: Phase::Decode };
-        let (begin, end) = a.range(state.rows[row]);
-        let positions = begin.max(part * PART)..end.min((part + 1) * PART);
-        let queries = self.queries(a, state, worker, block, head);
-        self.attend_blocks(a, state, worker, block, head, positions, after, queries, states);
+        let (begin, end) = a.range(row);
+        let (begin, end) = (begin.max(part * PART), end.min((part + 1) * PART));
+        let (first, last) = (begin / BLOCK, (end - 1) / BLOCK);
+        let tiles: [AnyTile<'_>; PART / BLOCK] = std::array::from_fn(|i| {
+            let number = state.slots.block(row.slot, a.cache.group, (first + i).min(last) * BLOCK);
+            // SAFETY: what the row sees was written before the last barrier, or by this worker.
+            unsafe { self.kv.tile(a.cache, number, head) }
+        });
+        self.isa.run(AttendPart {
+            tiles: &tiles[..last - first + 1],
+            begin: begin - first * BLOCK,
+            end: end - last * BLOCK,
+            next: after,
+            dim: padded(a.head_dim),
+            queries,
+            scale: a.scale,
+            cap: a.cap,
+            state: states,
+        });
     }
 
-    /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_blocks`].
+    /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_part`].
     fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize, after: Next) {
+        let queries =
+            self.queries(a, state, worker, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head);
         let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();
@@ -453,7 +438,7 @@ impl Machine {
         for (part, states) in parts.clone().zip(states.chunks_exact_mut(stride)) {
             let after =
                 if part + 1 < parts.end { self.next(a, state, row, head, (part + 1) * PART) } else { after };
-            self.attend_part(a, state, worker, row, head, part, after, states);
+            self.attend_part(a, state, queries, state.rows[row], head, part, after, states);
         }
         for query in 0..a.sharing {
             let first = (head * a.sharing + query) * a.head_dim;
@@ -464,15 +449,26 @@ impl Machine {
     }
 
     /// Some consecutive rows of a prompt.
-    fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) {
-        let positions = a.positions(&state.rows[block.first..block.first + block.rows]);
-        let queries = self.queries(a, state, worker, block, head);
-        let count = block.rows * a.sharing * a.state_len();
+    fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, rows: RowBlock, head: usize) {
+        let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
+        let queries = self.queries(a, state, worker, rows, head);
+        let count = rows.rows * a.sharing * a.state_len();
         // SAFETY: the worker's own scratch.
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
-        self.attend_blocks(a, state, worker, block, head, positions, Next::UNKNOWN, queries, states);
+        states.chunks_exact_mut(a.state_len()).for_each(clear);
+        for block in positions.start / BLOCK..positions.end.div_ceil(BLOCK) {
+            let base = block * BLOCK;
+            let visible = self.visible(a, state, worker, rows, base, &positions);
+            let number = state.slots.block(state.rows[rows.first].slot, a.cache.group, base);
+            // SAFETY: what the rows see was written before the last barrier.
+            let tile = unsafe { self.kv.tile(a.cache, number, head) };
+            let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
+            let seen = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
+            let tile = self.widened(worker, tile, dim, seen);
+            self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state: &mut *states });
+        }
         for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
-            let (row, query) = (block.first + i / a.sharing, i % a.sharing);
+            let (row, query) = (rows.first + i / a.sharing, i % a.sharing);
             let column = (head * a.sharing + query) * a.head_dim;
             // SAFETY: each row and head is one worker's.
             let out = unsafe { self.cut(a.out, row, &(column..column + a.head_dim)) };

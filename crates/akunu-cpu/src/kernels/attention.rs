@@ -4,27 +4,17 @@
 //! it is read and converted once for several of them. What a query gets does not depend on its neighbours: positions it
 //! may not see have weight zero, and blocks are visited in the order of their positions.
 
-use std::marker::PhantomData;
+use akunu_program::BLOCK;
 
-use akunu_program::{BLOCK, KV_GROUP};
-
-use crate::memory::{ALIGN, ask};
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::cache::{SUBTILES, Tile};
+use super::cache::WideTile;
 
 /// Queries worked on together at most.
 const QUERIES: usize = 4;
 
-/// The same where nothing is converted on the way, by instruction sets with registers for it.
+/// The same with instruction sets that have registers for it.
 const MANY_QUERIES: usize = 8;
-
-/// Elements of keys, or positions of values, between two times that the next tile is asked for.
-const STRIDE: usize = 4;
-const _: () = assert!(LANES.is_multiple_of(STRIDE) && KV_GROUP.is_multiple_of(STRIDE));
-
-/// Vectors of a head's dimension worked on together when values are summed.
-const COLUMNS: usize = 4;
 
 /// Room before the sums of a query's state: the largest score, the total weight, and padding to a vector.
 pub(crate) const STATE_HEAD: usize = LANES;
@@ -40,62 +30,10 @@ pub(crate) fn clear(state: &mut [f32]) {
     state[0] = f32::NEG_INFINITY;
 }
 
-/// The tile that is read after another: tiles lie far apart, and the processor cannot foresee where.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) keys: *const u8,
-    /// From the first on; none if it is not known.
-    pub(crate) positions: usize,
-}
-
-impl Next {
-    pub(crate) const UNKNOWN: Next = Next { keys: std::ptr::null(), positions: 0 };
-}
-
-/// Asks for the next tile bit by bit, the keys and the values each in two places: a processor that is asked in four
-/// places fetches more than one that is asked in fewer.
-struct Ahead<T> {
-    at: *const u8,
-    /// From one place of the keys, or the values, to the other.
-    half: usize,
-    /// From the keys to the values.
-    values: usize,
-    /// Lines of each place not asked for yet.
-    left: usize,
-    tile: PhantomData<T>,
-}
-
-impl<T: Tile> Ahead<T> {
-    #[inline(always)]
-    fn new(next: Next, dim: usize) -> Self {
-        // Keys lie by sixteens of positions, values behind those of the whole block.
-        let half = next.positions.next_multiple_of(LANES) * dim * T::ASKED / 2;
-        let values = BLOCK * dim * T::ASKED;
-        Ahead { at: next.keys, half, values, left: half / ALIGN, tile: PhantomData }
-    }
-
-    /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been worked on.
-    #[inline(always)]
-    fn ask(&mut self) {
-        for _ in 0..T::ASKED {
-            if self.left == 0 {
-                return;
-            }
-            for place in [0, self.half, self.values, self.values + self.half] {
-                ask(self.at.wrapping_add(place));
-            }
-            self.at = self.at.wrapping_add(ALIGN);
-            self.left -= 1;
-        }
-    }
-}
-
 /// Adds one block to the state of some queries.
-pub(crate) struct AttendBlock<'a, T> {
+pub(crate) struct AttendBlock<'a> {
     /// Keys and values, of heads of `dim` elements.
-    pub(crate) tile: T,
-    /// What is read after this.
-    pub(crate) next: Next,
+    pub(crate) tile: WideTile<'a>,
     /// A multiple of the vector length.
     pub(crate) dim: usize,
     /// `[query][dim]`.
@@ -108,7 +46,7 @@ pub(crate) struct AttendBlock<'a, T> {
     pub(crate) state: &'a mut [f32],
 }
 
-impl<T: Tile> Kernel for AttendBlock<'_, T> {
+impl Kernel for AttendBlock<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let mut first = 0;
@@ -116,9 +54,7 @@ impl<T: Tile> Kernel for AttendBlock<'_, T> {
             let left = self.visible.len() - first;
             first += match left {
                 _ if !S::TOGETHER => self.together::<S, 1>(first),
-                MANY_QUERIES.. if T::ASKED == 0 && S::MANY_REGISTERS => {
-                    self.together::<S, MANY_QUERIES>(first)
-                }
+                MANY_QUERIES.. if S::MANY_REGISTERS => self.together::<S, MANY_QUERIES>(first),
                 QUERIES.. => self.together::<S, QUERIES>(first),
                 3 => self.together::<S, 3>(first),
                 2 => self.together::<S, 2>(first),
@@ -128,7 +64,7 @@ impl<T: Tile> Kernel for AttendBlock<'_, T> {
     }
 }
 
-impl<T: Tile> AttendBlock<'_, T> {
+impl AttendBlock<'_> {
     /// `Q` queries; returns `Q`.
     #[inline(always)]
     fn together<S: Simd, const Q: usize>(&mut self, first: usize) -> usize {
@@ -141,32 +77,33 @@ impl<T: Tile> AttendBlock<'_, T> {
         if begin >= end {
             return Q;
         }
-        // Only the first of several groups of queries asks.
-        let mut ahead = Ahead::<T>::new(if first == 0 { self.next } else { Next::UNKNOWN }, dim);
         let mut weights = [[0.0; BLOCK]; Q];
         let subtiles = end.div_ceil(LANES);
-        if T::ASKED > 0 {
-            match subtiles {
-                1 => self.scores::<S, Q, 1>(queries, 0, &mut ahead, &mut weights),
-                2 => self.scores::<S, Q, 2>(queries, 0, &mut ahead, &mut weights),
-                _ => self.scores::<S, Q, SUBTILES>(queries, 0, &mut ahead, &mut weights),
-            }
-        } else if S::MANY_REGISTERS {
+        if S::MANY_REGISTERS {
             for subtile in (0..subtiles).step_by(2) {
-                self.scores::<S, Q, 2>(queries, subtile, &mut ahead, &mut weights);
+                self.scores::<S, Q, 2>(queries, subtile, &mut weights);
             }
         } else {
             for subtile in 0..subtiles {
-                self.scores::<S, Q, 1>(queries, subtile, &mut ahead, &mut weights);
+                self.scores::<S, Q, 1>(queries, subtile, &mut weights);
             }
         }
         let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
         for ((weights, visible), state) in
             weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
         {
-            soften::<S>(&mut weights[..subtiles * LANES], *visible, state);
+            soften::<S>(&mut weights[..subtiles * LANES], visible.map(usize::from), state);
         }
-        self.sum_values::<S, Q>(first, &weights, begin, end, &mut ahead);
+        let vectors = dim / LANES;
+        let mut column = 0;
+        while S::MANY_REGISTERS && column + 2 <= vectors {
+            self.sum_columns::<S, Q, 2>(first, &weights, begin, end, column);
+            column += 2;
+        }
+        while column < vectors {
+            self.sum_columns::<S, Q, 1>(first, &weights, begin, end, column);
+            column += 1;
+        }
         Q
     }
 
@@ -176,73 +113,34 @@ impl<T: Tile> AttendBlock<'_, T> {
         &self,
         queries: &[f32],
         first: usize,
-        ahead: &mut Ahead<T>,
         scores: &mut [[f32; BLOCK]; Q],
     ) {
         let dim = self.dim;
+        let keys = &self.tile.keys.as_chunks::<LANES>().0[first * dim..(first + V) * dim];
         let mut sums = [[S::splat(0.0); V]; Q];
-        for group in 0..dim.div_ceil(KV_GROUP) {
-            let scales = self.tile.key_scales::<S>(group);
-            for part in (group * KV_GROUP..dim.min((group + 1) * KV_GROUP)).step_by(STRIDE) {
-                ahead.ask();
-                for d in part..part + STRIDE {
-                    let mut keys = [S::splat(0.0); V];
-                    for i in 0..V {
-                        // SAFETY: the tile's heads have `dim` elements, a multiple of `STRIDE`, and `first + V` is at most the
-                        // number of subtiles.
-                        keys[i] = unsafe { self.tile.key::<S>(first + i, d, dim, scales[first + i]) };
-                    }
-                    for (q, sums) in sums.iter_mut().enumerate() {
-                        // SAFETY: `queries` holds `Q · dim` numbers.
-                        let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
-                        for i in 0..V {
-                            sums[i] = S::fma(keys[i], x, sums[i]);
-                        }
-                    }
+        for d in 0..dim {
+            let mut vectors = [S::splat(0.0); V];
+            for (i, vector) in vectors.iter_mut().enumerate() {
+                // SAFETY: `keys` holds `V · dim` vectors.
+                *vector = S::load(unsafe { keys.get_unchecked(i * dim + d) });
+            }
+            for (q, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: `queries` holds `Q · dim` numbers.
+                let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+                for i in 0..V {
+                    sums[i] = S::fma(vectors[i], x, sums[i]);
                 }
             }
         }
         let scale = S::splat(self.scale);
         for (sums, scores) in sums.into_iter().zip(scores) {
             for (sum, scores) in sums.into_iter().zip(&mut scores.as_chunks_mut().0[first..]) {
-                let mut score = S::mul(sum, scale);
-                if let Some(cap) = self.cap {
-                    score = S::mul(S::splat(cap), S::tanh(S::div(score, S::splat(cap))));
-                }
-                S::store(score, scores);
+                S::store(scaled::<S>(sum, scale, self.cap), scores);
             }
         }
     }
 
-    /// Adds the block's values by their weights.
-    #[inline(always)]
-    fn sum_values<S: Simd, const Q: usize>(
-        &mut self,
-        first: usize,
-        weights: &[[f32; BLOCK]; Q],
-        begin: usize,
-        end: usize,
-        ahead: &mut Ahead<T>,
-    ) {
-        let vectors = self.dim / LANES;
-        let mut column = 0;
-        if T::ASKED > 0 {
-            while column + COLUMNS <= vectors {
-                self.sum_columns::<S, Q, COLUMNS>(first, weights, begin, end, column, ahead);
-                column += COLUMNS;
-            }
-        } else if S::MANY_REGISTERS {
-            while column + 2 <= vectors {
-                self.sum_columns::<S, Q, 2>(first, weights, begin, end, column, ahead);
-                column += 2;
-            }
-        }
-        while column < vectors {
-            self.sum_columns::<S, Q, 1>(first, weights, begin, end, column, ahead);
-            column += 1;
-        }
-    }
-
+    /// Adds the block's values by their weights, in some vectors of the head.
     #[inline(always)]
     fn sum_columns<S: Simd, const Q: usize, const C: usize>(
         &mut self,
@@ -251,15 +149,10 @@ impl<T: Tile> AttendBlock<'_, T> {
         begin: usize,
         end: usize,
         column: usize,
-        ahead: &mut Ahead<T>,
     ) {
         let vectors = self.dim / LANES;
-        let mut scales = [[1.0; BLOCK]; C];
-        if T::SCALED {
-            for (c, scales) in scales.iter_mut().enumerate() {
-                *scales = self.tile.value_scales::<S>((column + c) * LANES / KV_GROUP);
-            }
-        }
+        assert!(end <= BLOCK);
+        let values = &self.tile.values.as_chunks::<LANES>().0[..end * vectors];
         let state = self.state.as_chunks_mut::<LANES>().0;
         let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
         let mut sums = [[S::splat(0.0); C]; Q];
@@ -268,23 +161,17 @@ impl<T: Tile> AttendBlock<'_, T> {
                 *sum = S::load(&state[at(q, c)]);
             }
         }
-        for part in (begin..end).step_by(STRIDE) {
-            ahead.ask();
-            for position in part..end.min(part + STRIDE) {
-                let mut values = [S::splat(0.0); C];
-                for (c, value) in values.iter_mut().enumerate() {
-                    // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
-                    // below `vectors`.
-                    *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
-                    if T::SCALED {
-                        *value = S::mul(*value, S::splat(scales[c][position]));
-                    }
-                }
-                for q in 0..Q {
-                    let weight = S::splat(weights[q][position]);
-                    for c in 0..C {
-                        sums[q][c] = S::fma(values[c], weight, sums[q][c]);
-                    }
+        for position in begin..end {
+            let mut loaded = [S::splat(0.0); C];
+            for (c, value) in loaded.iter_mut().enumerate() {
+                // SAFETY: there are `end · vectors`, and `column + c` is below `vectors`.
+                *value = S::load(unsafe { values.get_unchecked(position * vectors + column + c) });
+            }
+            for (q, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: `position` is below `end`, and that at most `BLOCK`.
+                let weight = S::splat(unsafe { *weights[q].get_unchecked(position) });
+                for c in 0..C {
+                    sums[c] = S::fma(loaded[c], weight, sums[c]);
                 }
             }
         }
@@ -296,15 +183,25 @@ impl<T: Tile> AttendBlock<'_, T> {
     }
 }
 
+/// A score as it is compared with others.
+#[inline(always)]
+pub(super) fn scaled<S: Simd>(sum: S::F, scale: S::F, cap: Option<f32>) -> S::F {
+    let score = S::mul(sum, scale);
+    match cap {
+        Some(cap) => S::mul(S::splat(cap), S::tanh(S::div(score, S::splat(cap)))),
+        None => score,
+    }
+}
+
 /// Turns scores, whole vectors of them, into weights relative to the largest score so far, and brings the state to that scale.
 #[inline(always)]
-fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [u8; 2], state: &mut [f32]) {
+pub(super) fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [usize; 2], state: &mut [f32]) {
     if begin >= end {
         scores.fill(0.0);
         return;
     }
-    scores[..usize::from(begin)].fill(f32::NEG_INFINITY);
-    scores[usize::from(end)..].fill(f32::NEG_INFINITY);
+    scores[..begin].fill(f32::NEG_INFINITY);
+    scores[end..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
     let mut block = S::splat(f32::NEG_INFINITY);
     for scores in &*scores {
@@ -329,39 +226,6 @@ fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [u8; 2], state: &mut [f32])
     state[1] = state[1] * shrink[0] + sum;
     for sums in &mut state.as_chunks_mut::<LANES>().0[1..] {
         S::store(S::mul(S::load(sums), S::splat(shrink[0])), sums);
-    }
-}
-
-/// The scaled scores of one query with the first keys of a block.
-pub(crate) struct ScoreBlock<'a, T> {
-    pub(crate) tile: T,
-    /// A multiple of the vector length.
-    pub(crate) dim: usize,
-    /// `[dim]`.
-    pub(crate) query: &'a [f32],
-    pub(crate) scale: f32,
-    /// As many as are wanted.
-    pub(crate) out: &'a mut [f32],
-}
-
-impl<T: Tile> Kernel for ScoreBlock<'_, T> {
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let ScoreBlock { tile, dim, query, scale, out } = self;
-        let block = AttendBlock {
-            tile,
-            next: Next::UNKNOWN,
-            dim,
-            queries: query,
-            visible: &[],
-            scale,
-            cap: None,
-            state: &mut [],
-        };
-        let mut scores = [[0.0; BLOCK]];
-        let mut ahead = Ahead::new(block.next, dim);
-        block.scores::<S, 1, SUBTILES>(query, 0, &mut ahead, &mut scores);
-        out.copy_from_slice(&scores[0][..out.len()]);
     }
 }
 
@@ -403,16 +267,27 @@ impl Kernel for Merge<'_> {
         let largest = self.parts.chunks(self.stride).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
         let mut total = 0.0;
         self.out.fill(0.0);
-        for part in self.parts.chunks(self.stride) {
-            let mut weight = [0.0; LANES];
-            S::store(S::exp(S::splat(part[0] - largest)), &mut weight);
-            total += part[1] * weight[0];
-            for (out, x) in self.out.iter_mut().zip(&part[STATE_HEAD..]) {
-                *out += x * weight[0];
+        for parts in self.parts.chunks(LANES * self.stride) {
+            let mut weights = [f32::NEG_INFINITY; LANES];
+            for (weight, part) in weights.iter_mut().zip(parts.chunks(self.stride)) {
+                *weight = part[0];
+            }
+            let softened = S::exp(S::sub(S::load(&weights), S::splat(largest)));
+            S::store(softened, &mut weights);
+            for (weight, part) in weights.iter().zip(parts.chunks(self.stride)) {
+                total += part[1] * weight;
+            }
+            for (i, out) in self.out.chunks_mut(LANES).enumerate() {
+                let mut sums = [0.0; LANES];
+                sums[..out.len()].copy_from_slice(out);
+                let mut sum = S::load(&sums);
+                for (weight, part) in weights.iter().zip(parts.chunks(self.stride)) {
+                    sum = S::fma(S::load(&part[STATE_HEAD..].as_chunks().0[i]), S::splat(*weight), sum);
+                }
+                S::store(sum, &mut sums);
+                out.copy_from_slice(&sums[..out.len()]);
             }
         }
-        for out in self.out {
-            *out /= total;
-        }
+        self.out.iter_mut().for_each(|out| *out /= total);
     }
 }

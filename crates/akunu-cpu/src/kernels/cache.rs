@@ -20,8 +20,8 @@ pub(crate) trait Tile: Copy {
     /// Whether values must be multiplied by their scales.
     const SCALED: bool;
 
-    /// Bytes of an element, if they may have to come from afar and should be asked for; else 0.
-    const ASKED: usize;
+    /// Bytes of an element.
+    const BYTES: usize;
 
     /// The scales of the keys of one group, for all positions.
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES];
@@ -51,7 +51,7 @@ pub(crate) struct HalfTile<'a> {
 
 impl Tile for HalfTile<'_> {
     const SCALED: bool = false;
-    const ASKED: usize = size_of::<u16>();
+    const BYTES: usize = size_of::<u16>();
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {
@@ -87,7 +87,7 @@ pub(crate) struct ByteTile<'a> {
 
 impl Tile for ByteTile<'_> {
     const SCALED: bool = true;
-    const ASKED: usize = size_of::<i8>();
+    const BYTES: usize = size_of::<i8>();
 
     #[inline(always)]
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {
@@ -123,38 +123,29 @@ impl Tile for ByteTile<'_> {
     }
 }
 
+/// A tile of either kind.
+#[derive(Clone, Copy)]
+pub(crate) enum AnyTile<'a> {
+    Half(HalfTile<'a>),
+    Byte(ByteTile<'a>),
+}
+
+impl AnyTile<'_> {
+    /// Where the keys begin.
+    #[inline(always)]
+    pub(crate) fn start(self) -> *const u8 {
+        match self {
+            AnyTile::Half(tile) => tile.keys.as_ptr().cast(),
+            AnyTile::Byte(tile) => tile.keys.as_ptr().cast(),
+        }
+    }
+}
+
 /// A tile as [`Widen`] leaves it.
 #[derive(Clone, Copy)]
 pub(crate) struct WideTile<'a> {
     pub(crate) keys: &'a [f32],
     pub(crate) values: &'a [f32],
-}
-
-impl Tile for WideTile<'_> {
-    const SCALED: bool = false;
-    const ASKED: usize = 0;
-
-    #[inline(always)]
-    fn key_scales<S: Simd>(self, _: usize) -> [S::F; SUBTILES] {
-        [S::splat(1.0); SUBTILES]
-    }
-
-    #[inline(always)]
-    unsafe fn key<S: Simd>(self, subtile: usize, d: usize, dim: usize, _: S::F) -> S::F {
-        // SAFETY: the caller's promise.
-        S::load(unsafe { self.keys.as_chunks().0.get_unchecked(subtile * dim + d) })
-    }
-
-    #[inline(always)]
-    fn value_scales<S: Simd>(self, _: usize) -> [f32; BLOCK] {
-        [1.0; BLOCK]
-    }
-
-    #[inline(always)]
-    unsafe fn value<S: Simd>(self, vector: usize) -> S::F {
-        // SAFETY: the caller's promise.
-        S::load(unsafe { self.values.as_chunks().0.get_unchecked(vector) })
-    }
 }
 
 /// Makes `f32`s of the first positions of a tile, in the same order: for many queries that would each convert them again.

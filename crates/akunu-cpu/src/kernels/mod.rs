@@ -42,6 +42,7 @@ pub(crate) mod cache;
 pub(crate) mod float;
 pub(crate) mod int;
 pub(crate) mod many;
+pub(crate) mod part;
 pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod scales;

@@ -1,0 +1,313 @@
+//! Attention of one row over a part of its context, straight from the cache, as online softmax.
+//!
+//! The tiles of a part are gone over one after another, by all queries that read the same key and value head together, so that each is read
+//! and converted once for several of them. What a query gets does not depend on its neighbours.
+
+use std::marker::PhantomData;
+
+use akunu_program::{BLOCK, KV_GROUP};
+
+use crate::memory::{ALIGN, ask};
+use crate::simd::{Kernel, LANES, Simd};
+
+use super::attention::{clear, scaled, soften, state_len};
+use super::cache::{AnyTile, SUBTILES, Tile};
+
+/// Queries worked on together at most.
+const QUERIES: usize = 4;
+
+/// Elements of keys, or positions of values, between two times that the next tile is asked for.
+const STRIDE: usize = 4;
+const _: () =
+    assert!(LANES.is_multiple_of(STRIDE) && KV_GROUP.is_multiple_of(STRIDE) && BLOCK.is_multiple_of(STRIDE));
+
+/// Vectors of a head's dimension worked on together when values are summed.
+const COLUMNS: usize = 4;
+
+/// The tile that is read after another: tiles lie far apart, and the processor cannot foresee where.
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) keys: *const u8,
+    /// From the first on; none if it is not known.
+    pub(crate) positions: usize,
+}
+
+impl Next {
+    pub(crate) const UNKNOWN: Next = Next { keys: std::ptr::null(), positions: 0 };
+}
+
+/// Asks for the next tile bit by bit, the keys and the values each in two places: a processor that is asked in four
+/// places fetches more than one that is asked in fewer.
+struct Ahead<T> {
+    at: *const u8,
+    /// From one place of the keys, or the values, to the other.
+    half: usize,
+    /// From the keys to the values.
+    values: usize,
+    /// Lines of each place not asked for yet.
+    left: usize,
+    tile: PhantomData<T>,
+}
+
+impl<T: Tile> Ahead<T> {
+    #[inline(always)]
+    fn new(next: Next, dim: usize) -> Self {
+        // Keys lie by sixteens of positions, values behind those of the whole block.
+        let half = next.positions.next_multiple_of(LANES) * dim * T::BYTES / 2;
+        let values = BLOCK * dim * T::BYTES;
+        Ahead { at: next.keys, half, values, left: half / ALIGN, tile: PhantomData }
+    }
+
+    /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been worked on.
+    #[inline(always)]
+    fn ask(&mut self) {
+        if self.left < T::BYTES {
+            return;
+        }
+        for line in 0..T::BYTES {
+            let at = self.at.wrapping_add(line * ALIGN);
+            ask(at);
+            ask(at.wrapping_add(self.half));
+            ask(at.wrapping_add(self.values));
+            ask(at.wrapping_add(self.values + self.half));
+        }
+        self.at = self.at.wrapping_add(T::BYTES * ALIGN);
+        self.left -= T::BYTES;
+    }
+}
+
+/// Scores, and then weights, of the positions of a tile for some queries.
+#[repr(align(64))]
+struct Scores<const Q: usize>([[f32; BLOCK]; Q]);
+
+/// Attends to the tiles of one part.
+pub(crate) struct AttendPart<'a> {
+    /// Of one head in consecutive blocks; not none.
+    pub(crate) tiles: &'a [AnyTile<'a>],
+    /// The first position that is seen of the first tile.
+    pub(crate) begin: usize,
+    /// The one after the last that is seen of the last tile.
+    pub(crate) end: usize,
+    /// What is read after them.
+    pub(crate) next: Next,
+    /// A multiple of the vector length.
+    pub(crate) dim: usize,
+    /// `[query][dim]`.
+    pub(crate) queries: &'a [f32],
+    pub(crate) scale: f32,
+    pub(crate) cap: Option<f32>,
+    /// `[query][state_len(dim)]`, to be written.
+    pub(crate) state: &'a mut [f32],
+}
+
+impl Kernel for AttendPart<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let AttendPart { tiles, begin, end, next, dim, queries, scale, cap, state } = self;
+        state.chunks_exact_mut(state_len(dim)).for_each(clear);
+        let last = tiles.len() - 1;
+        for (i, &tile) in tiles.iter().enumerate() {
+            let seen = [if i == 0 { begin } else { 0 }, if i == last { end } else { BLOCK }];
+            let next = match tiles.get(i + 1) {
+                Some(tile) => Next { keys: tile.start(), positions: if i + 1 == last { end } else { BLOCK } },
+                None => next,
+            };
+            match tile {
+                AnyTile::Half(tile) => Place { tile, dim, seen, scale, cap, next }.add::<S>(queries, state),
+                AnyTile::Byte(tile) => Place { tile, dim, seen, scale, cap, next }.add::<S>(queries, state),
+            }
+        }
+    }
+}
+
+/// One tile, and what is seen of it.
+#[derive(Clone, Copy)]
+struct Place<T> {
+    tile: T,
+    dim: usize,
+    /// The first position, and the one after the last.
+    seen: [usize; 2],
+    scale: f32,
+    cap: Option<f32>,
+    next: Next,
+}
+
+impl<T: Tile> Place<T> {
+    /// Adds the tile to the states of all queries.
+    #[inline(always)]
+    fn add<S: Simd>(mut self, queries: &[f32], state: &mut [f32]) {
+        let (dim, length) = (self.dim, state_len(self.dim));
+        let count = queries.len() / dim;
+        let mut first = 0;
+        while first < count {
+            let (queries, state) = (&queries[first * dim..], &mut state[first * length..]);
+            first += match count - first {
+                _ if !S::TOGETHER => self.add_to::<S, 1>(queries, state),
+                QUERIES.. => self.add_to::<S, QUERIES>(queries, state),
+                3 => self.add_to::<S, 3>(queries, state),
+                2 => self.add_to::<S, 2>(queries, state),
+                _ => self.add_to::<S, 1>(queries, state),
+            };
+            // Only the first of several groups of queries asks for what is next.
+            self.next = Next::UNKNOWN;
+        }
+    }
+
+    /// The first `Q` queries; returns `Q`.
+    #[inline(always)]
+    fn add_to<S: Simd, const Q: usize>(self, queries: &[f32], state: &mut [f32]) -> usize {
+        // Most tiles are seen as a whole, and most heads have one of these sizes. Loops whose length is known are faster ones, where
+        // the time goes to them.
+        let known = S::MANY_REGISTERS && !T::SCALED && self.seen == [0, BLOCK];
+        match self.dim {
+            64 if known => Place { seen: [0, BLOCK], dim: 64, ..self }.add_seen::<S, Q>(queries, state),
+            128 if known => Place { seen: [0, BLOCK], dim: 128, ..self }.add_seen::<S, Q>(queries, state),
+            _ => self.add_seen::<S, Q>(queries, state),
+        }
+        Q
+    }
+
+    #[inline(always)]
+    fn add_seen<S: Simd, const Q: usize>(self, queries: &[f32], state: &mut [f32]) {
+        let Place { dim, seen: [begin, end], .. } = self;
+        let (queries, state) = (&queries[..Q * dim], &mut state[..Q * state_len(dim)]);
+        let mut ahead = Ahead::<T>::new(self.next, dim);
+        let mut scores = Scores([[0.0; BLOCK]; Q]);
+        let subtiles = end.div_ceil(LANES);
+        match subtiles {
+            1 => self.scores::<S, Q, 1>(queries, &mut ahead, &mut scores),
+            2 => self.scores::<S, Q, 2>(queries, &mut ahead, &mut scores),
+            _ => self.scores::<S, Q, SUBTILES>(queries, &mut ahead, &mut scores),
+        }
+        for (scores, state) in scores.0.iter_mut().zip(state.chunks_exact_mut(state_len(dim))) {
+            soften::<S>(&mut scores[..subtiles * LANES], [begin, end], state);
+        }
+        let vectors = dim / LANES;
+        let mut column = 0;
+        while column + COLUMNS <= vectors {
+            self.sum_values::<S, Q, COLUMNS>(column, &scores, state, &mut ahead);
+            column += COLUMNS;
+        }
+        while column < vectors {
+            self.sum_values::<S, Q, 1>(column, &scores, state, &mut ahead);
+            column += 1;
+        }
+    }
+
+    /// The scaled and capped scores of the positions of the first `V` vectors.
+    #[inline(always)]
+    fn scores<S: Simd, const Q: usize, const V: usize>(
+        &self,
+        queries: &[f32],
+        ahead: &mut Ahead<T>,
+        scores: &mut Scores<Q>,
+    ) {
+        let dim = self.dim;
+        debug_assert!(queries.len() == Q * dim && V <= SUBTILES);
+        let mut sums = [[S::splat(0.0); V]; Q];
+        for group in 0..dim.div_ceil(KV_GROUP) {
+            let scales = self.tile.key_scales::<S>(group);
+            for part in (group * KV_GROUP..dim.min((group + 1) * KV_GROUP)).step_by(STRIDE) {
+                ahead.ask();
+                for d in part..part + STRIDE {
+                    let mut keys = [S::splat(0.0); V];
+                    for i in 0..V {
+                        // SAFETY: the tile's heads have `dim` elements, a multiple of `STRIDE`, and `V` is at most the number of
+                        // subtiles.
+                        keys[i] = unsafe { self.tile.key::<S>(i, d, dim, scales[i]) };
+                    }
+                    for (q, sums) in sums.iter_mut().enumerate() {
+                        // SAFETY: `queries` holds `Q · dim` numbers.
+                        let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
+                        for i in 0..V {
+                            sums[i] = S::fma(keys[i], x, sums[i]);
+                        }
+                    }
+                }
+            }
+        }
+        let scale = S::splat(self.scale);
+        for (sums, scores) in sums.into_iter().zip(&mut scores.0) {
+            for (sum, scores) in sums.into_iter().zip(scores.as_chunks_mut().0) {
+                S::store(scaled::<S>(sum, scale, self.cap), scores);
+            }
+        }
+    }
+
+    /// Adds the values by their weights, in some vectors of the head.
+    #[inline(always)]
+    fn sum_values<S: Simd, const Q: usize, const C: usize>(
+        &self,
+        column: usize,
+        weights: &Scores<Q>,
+        state: &mut [f32],
+        ahead: &mut Ahead<T>,
+    ) {
+        let (vectors, [begin, end]) = (self.dim / LANES, self.seen);
+        debug_assert!(end <= BLOCK && column + C <= vectors);
+        let mut scales = [[1.0; BLOCK]; C];
+        if T::SCALED {
+            for (c, scales) in scales.iter_mut().enumerate() {
+                *scales = self.tile.value_scales::<S>((column + c) * LANES / KV_GROUP);
+            }
+        }
+        let state = state.as_chunks_mut::<LANES>().0;
+        let at = |q: usize, c: usize| q * (1 + vectors) + 1 + column + c;
+        let mut sums = [[S::splat(0.0); C]; Q];
+        for (q, sums) in sums.iter_mut().enumerate() {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load(&state[at(q, c)]);
+            }
+        }
+        for part in (begin..end).step_by(STRIDE) {
+            ahead.ask();
+            for position in part..end.min(part + STRIDE) {
+                let mut values = [S::splat(0.0); C];
+                for (c, value) in values.iter_mut().enumerate() {
+                    // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
+                    // below `vectors`.
+                    *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
+                    if T::SCALED {
+                        // SAFETY: a position of the block.
+                        *value = S::mul(*value, S::splat(unsafe { *scales[c].get_unchecked(position) }));
+                    }
+                }
+                for (q, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: a position of the block.
+                    let weight = S::splat(unsafe { *weights.0[q].get_unchecked(position) });
+                    for c in 0..C {
+                        sums[c] = S::fma(values[c], weight, sums[c]);
+                    }
+                }
+            }
+        }
+        for q in 0..Q {
+            for c in 0..C {
+                S::store(sums[q][c], &mut state[at(q, c)]);
+            }
+        }
+    }
+}
+
+/// The scaled scores of one query with the first keys of a block.
+pub(crate) struct ScoreBlock<'a, T> {
+    pub(crate) tile: T,
+    /// A multiple of the vector length.
+    pub(crate) dim: usize,
+    /// `[dim]`.
+    pub(crate) query: &'a [f32],
+    pub(crate) scale: f32,
+    /// As many as are wanted.
+    pub(crate) out: &'a mut [f32],
+}
+
+impl<T: Tile> Kernel for ScoreBlock<'_, T> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let ScoreBlock { tile, dim, query, scale, out } = self;
+        let place = Place { tile, dim, seen: [0, out.len()], scale, cap: None, next: Next::UNKNOWN };
+        let mut scores = Scores([[0.0; BLOCK]]);
+        place.scores::<S, 1, SUBTILES>(query, &mut Ahead::new(Next::UNKNOWN, dim), &mut scores);
+        out.copy_from_slice(&scores.0[0][..out.len()]);
+    }
+}

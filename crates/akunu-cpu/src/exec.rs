@@ -31,6 +31,8 @@ use crate::weights::CpuWeights;
 /// Positions of the context that one worker attends to at a time in decoding: results are joined in the order of these
 /// parts, whose borders are absolute positions.
 pub(crate) const PART: usize = 256;
+// The block that is written meanwhile belongs to one part alone.
+const _: () = assert!(PART.is_multiple_of(BLOCK));
 
 /// Queries of consecutive rows of a prompt that go over the context together, unless in tiles.
 const QUERIES_TOGETHER: usize = 64;

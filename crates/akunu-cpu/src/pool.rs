@@ -48,7 +48,7 @@ pub(crate) struct Team {
     size: u32,
     /// Workers that have arrived at the current barrier.
     arrived: Apart<AtomicU32>,
-    /// Units taken since the last barrier.
+    /// Units taken since the last barrier, or the beginning of the job.
     taken: Apart<AtomicUsize>,
     /// Counts barriers passed.
     passed: Signal,
@@ -126,7 +126,8 @@ impl Team {
         self.size as usize
     }
 
-    /// The next unit of the work between two barriers, counted from 0, that no worker has taken yet: whoever is faster takes more.
+    /// The next unit, counted from 0, that no worker has taken since the last barrier: whoever is faster takes more. Between
+    /// two barriers there is one count, for one kind of work.
     pub(crate) fn take(&self) -> usize {
         self.taken.0.fetch_add(1, Ordering::Relaxed)
     }

@@ -249,25 +249,28 @@ impl Machine {
         (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
     }
 
-    /// Units of attention are of different sizes, and workers of different speed: each takes another one when it is done.
+    /// Units of attention are of different sizes, and workers of different speed: each begins with a unit of its own and
+    /// takes another one when it is done.
     fn attend(&self, a: &Attention, stored: Option<&Stored>, state: &State, worker: usize, team: &Team) {
-        // The unit that comes next in the walk over all; the one this worker does next, and the one after that: it is asked for early.
+        let workers = team.size();
+        // The next unit of all; the one this worker does next, and the one after that, which is asked for meanwhile.
         let mut unit = 0;
-        let mut mine = [team.take(), team.take()];
-        let mut is_mine = || {
+        let mut mine = [worker, workers + team.take()];
+        // How much further on the worker's next unit is, if this one is the worker's.
+        let mut take_turn = || {
             unit += 1;
-            if unit - 1 < mine[0] {
+            if unit - 1 != mine[0] {
                 return None;
             }
-            let later = mine[1] - mine[0];
-            mine = [mine[1], team.take()];
-            Some(later)
+            let distance = mine[1] - mine[0];
+            mine = [mine[1], workers + team.take()];
+            Some(distance)
         };
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 match block.phase {
                     Phase::Prompt => {
-                        if is_mine().is_some() {
+                        if take_turn().is_some() {
                             match &self.scratch[worker].attention_tiles {
                                 Some(scratch) => self.attend_tiles(a, state, worker, *block, head, scratch),
                                 None => self.attend_prompt(a, state, worker, *block, head),
@@ -278,16 +281,18 @@ impl Machine {
                         let row = state.rows[block.first];
                         let (begin, end) = a.range(row);
                         let parts = begin / PART..(end - 1) / PART + 1;
-                        let queries = self.queries(a, state, worker, *block, head);
+                        let mut queries = None;
                         for part in parts.clone() {
-                            let Some(later) = is_mine() else { continue };
+                            let Some(distance) = take_turn() else { continue };
+                            let queries =
+                                *queries.get_or_insert_with(|| self.queries(a, state, worker, *block, head));
                             if let Some(stored) = stored
                                 && state.writes_late
                                 && part == (end - 1) / PART
                             {
                                 RowView::new(self, state, worker, block.first).remember(stored, row, head);
                             }
-                            let later = part - parts.start + later;
+                            let later = part - parts.start + distance;
                             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
                             let after = if head + heads < a.kv_heads {
                                 let position = begin.max(part_then * PART);
@@ -309,14 +314,14 @@ impl Machine {
                         }
                     }
                     Phase::Decode => {
-                        if let Some(later) = is_mine() {
+                        if let Some(distance) = take_turn() {
                             if let Some(stored) = stored
                                 && state.writes_late
                             {
                                 let row = state.rows[block.first];
                                 RowView::new(self, state, worker, block.first).remember(stored, row, head);
                             }
-                            let later = head + later;
+                            let later = head + distance;
                             let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
                             let after = state.rows.get(row).map_or(Next::UNKNOWN, |next| {
                                 self.next(a, state, row, head_then, a.range(*next).0)
@@ -345,6 +350,7 @@ impl Machine {
         });
         for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
             query[..a.head_dim].copy_from_slice(q);
+            query[a.head_dim..].fill(0.0);
         }
         queries
     }

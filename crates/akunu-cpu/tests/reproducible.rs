@@ -315,6 +315,45 @@ fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
     }
 }
 
+/// Contexts that are attended to in several parts: by any number of workers, in rows alone and among several.
+#[test]
+fn long_contexts_have_the_same_bits_with_any_threads_and_beside_others() {
+    const PROMPT: u32 = 700;
+    const SEQUENCES: u32 = 6;
+    for name in ["llama-f16", "phi3-window"] {
+        let model = Model::open(&fixtures("tiny").join(name).join("model.gguf"));
+        let vocabulary = model.vocabulary();
+        let token = |position: u32| (position * 29 + position / 9) % vocabulary as u32;
+        let prompt: Vec<u32> = (0..PROMPT).map(token).collect();
+        let decoded = |threads: usize, sequences: u32| {
+            let cpu = Cpu::new(threads).unwrap();
+            let mut runner = Runner::new(&cpu, &model.program, &model.file, SEQUENCES, PROMPT + 8).unwrap();
+            for slot in 0..sequences {
+                // Those beside are shorter.
+                for (start, piece) in (0..).step_by(400).zip(prompt[slot as usize * 90..].chunks(400)) {
+                    runner.feed(&[(slot, start, piece)], Work::Forward).unwrap();
+                }
+            }
+            let mut all = Vec::new();
+            for step in 0..4 {
+                let tokens = [token(step)];
+                let pieces: Vec<(u32, u32, &[u32])> =
+                    (0..sequences).map(|slot| (slot, PROMPT - slot * 90 + step, tokens.as_slice())).collect();
+                runner.feed(&pieces, Work::Forward).unwrap();
+                all.extend(runner.out.logits[..vocabulary].iter().map(|z| z.to_bits()));
+            }
+            all
+        };
+        let expected = decoded(1, 1);
+        for (threads, sequences) in [(2, 1), (3, 1), (1, SEQUENCES), (3, 2), (2, SEQUENCES)] {
+            assert!(
+                decoded(threads, sequences) == expected,
+                "{name}: {threads} threads, {sequences} sequences"
+            );
+        }
+    }
+}
+
 /// Sequences that are decoded together, and beside a prompt, so that their rows begin anywhere in a block of tiles.
 #[test]
 fn sequences_have_the_same_bits_together_and_alone() {

@@ -1,8 +1,8 @@
-//! Attention over one block of keys and values, as online softmax.
+//! Attention of a prompt over one block of keys and values, as online softmax, and how states are joined.
 //!
-//! A *query* is one head of one row. All queries that read the same key and value head go over a block together, so that
-//! it is read and converted once for several of them. What a query gets does not depend on its neighbours: positions it
-//! may not see have weight zero, and blocks are visited in the order of their positions.
+//! A *query* is one head of one row. Several that read the same key and value head go over a block together. What a query
+//! gets does not depend on its neighbours: positions it may not see have weight zero, and blocks are visited in the order of
+//! their positions.
 
 use akunu_program::BLOCK;
 
@@ -289,5 +289,42 @@ impl Kernel for Merge<'_> {
             }
         }
         self.out.iter_mut().for_each(|out| *out /= total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    #[test]
+    fn parts_of_a_context_are_joined_as_one() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for (dim, count) in [(16, 1), (20, 16), (64, 17), (20, 33)] {
+                let stride = state_len(usize::next_multiple_of(dim, LANES)) + LANES;
+                let mut parts = vec![0.0; count * stride];
+                for (p, part) in parts.chunks_exact_mut(stride).enumerate() {
+                    clear(part);
+                    // One of them has seen nothing.
+                    if p != 1 {
+                        part[0] = (p as f32 * 1.7).sin() * 5.0;
+                        part[1] = 1.0 + p as f32;
+                        part[STATE_HEAD..]
+                            .iter_mut()
+                            .enumerate()
+                            .for_each(|(i, x)| *x = ((p * 31 + i) as f32).cos());
+                    }
+                }
+                let mut out = vec![f32::NAN; dim];
+                isa.run(Merge { parts: &parts, stride, out: &mut out });
+                let weights = || parts.chunks_exact(stride).map(|part| f64::from(part[0]).exp());
+                let of = |i: usize| parts.chunks_exact(stride).map(move |part| f64::from(part[i]));
+                let total: f64 = weights().zip(of(1)).map(|(w, x)| w * x).sum();
+                for (i, &out) in out.iter().enumerate() {
+                    let sum: f64 = weights().zip(of(STATE_HEAD + i)).map(|(w, x)| w * x).sum();
+                    assert!((f64::from(out) - sum / total).abs() < 1e-5, "{isa} {dim} {count}: {i}");
+                }
+            }
+        }
     }
 }

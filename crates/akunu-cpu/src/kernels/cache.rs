@@ -133,7 +133,7 @@ pub(crate) enum AnyTile<'a> {
 impl AnyTile<'_> {
     /// Where the keys begin.
     #[inline(always)]
-    pub(crate) fn start(self) -> *const u8 {
+    pub(crate) fn keys(self) -> *const u8 {
         match self {
             AnyTile::Half(tile) => tile.keys.as_ptr().cast(),
             AnyTile::Byte(tile) => tile.keys.as_ptr().cast(),

@@ -1,7 +1,7 @@
 //! Attention of one row over a part of its context, straight from the cache, as online softmax.
 //!
-//! The tiles of a part are gone over one after another, by all queries that read the same key and value head together, so that each is read
-//! and converted once for several of them. What a query gets does not depend on its neighbours.
+//! The tiles of a part are gone over one after another, by all queries that read the same key and value head together, so
+//! that each is read and converted once for several of them. What a query gets does not depend on its neighbours.
 
 use std::marker::PhantomData;
 
@@ -58,7 +58,8 @@ impl<T: Tile> Ahead<T> {
         Ahead { at: next.keys, half, values, left: half / ALIGN, tile: PhantomData }
     }
 
-    /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been worked on.
+    /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been
+    /// worked on.
     #[inline(always)]
     fn ask(&mut self) {
         if self.left < T::BYTES {
@@ -109,12 +110,16 @@ impl Kernel for AttendPart<'_> {
         for (i, &tile) in tiles.iter().enumerate() {
             let seen = [if i == 0 { begin } else { 0 }, if i == last { end } else { BLOCK }];
             let next = match tiles.get(i + 1) {
-                Some(tile) => Next { keys: tile.start(), positions: if i + 1 == last { end } else { BLOCK } },
+                Some(tile) => Next { keys: tile.keys(), positions: if i + 1 == last { end } else { BLOCK } },
                 None => next,
             };
             match tile {
-                AnyTile::Half(tile) => Place { tile, dim, seen, scale, cap, next }.add::<S>(queries, state),
-                AnyTile::Byte(tile) => Place { tile, dim, seen, scale, cap, next }.add::<S>(queries, state),
+                AnyTile::Half(tile) => {
+                    SeenTile { tile, dim, seen, scale, cap, next }.add::<S>(queries, state);
+                }
+                AnyTile::Byte(tile) => {
+                    SeenTile { tile, dim, seen, scale, cap, next }.add::<S>(queries, state);
+                }
             }
         }
     }
@@ -122,7 +127,7 @@ impl Kernel for AttendPart<'_> {
 
 /// One tile, and what is seen of it.
 #[derive(Clone, Copy)]
-struct Place<T> {
+struct SeenTile<T> {
     tile: T,
     dim: usize,
     /// The first position, and the one after the last.
@@ -132,7 +137,7 @@ struct Place<T> {
     next: Next,
 }
 
-impl<T: Tile> Place<T> {
+impl<T: Tile> SeenTile<T> {
     /// Adds the tile to the states of all queries.
     #[inline(always)]
     fn add<S: Simd>(mut self, queries: &[f32], state: &mut [f32]) {
@@ -156,12 +161,12 @@ impl<T: Tile> Place<T> {
     /// The first `Q` queries; returns `Q`.
     #[inline(always)]
     fn add_to<S: Simd, const Q: usize>(self, queries: &[f32], state: &mut [f32]) -> usize {
-        // Most tiles are seen as a whole, and most heads have one of these sizes. Loops whose length is known are faster ones, where
-        // the time goes to them.
+        // Most tiles are seen as a whole, and most heads have one of these sizes. Loops whose length is known are faster ones,
+        // where the time goes to them.
         let known = S::MANY_REGISTERS && !T::SCALED && self.seen == [0, BLOCK];
         match self.dim {
-            64 if known => Place { seen: [0, BLOCK], dim: 64, ..self }.add_seen::<S, Q>(queries, state),
-            128 if known => Place { seen: [0, BLOCK], dim: 128, ..self }.add_seen::<S, Q>(queries, state),
+            64 if known => SeenTile { seen: [0, BLOCK], dim: 64, ..self }.add_seen::<S, Q>(queries, state),
+            128 if known => SeenTile { seen: [0, BLOCK], dim: 128, ..self }.add_seen::<S, Q>(queries, state),
             _ => self.add_seen::<S, Q>(queries, state),
         }
         Q
@@ -169,7 +174,7 @@ impl<T: Tile> Place<T> {
 
     #[inline(always)]
     fn add_seen<S: Simd, const Q: usize>(self, queries: &[f32], state: &mut [f32]) {
-        let Place { dim, seen: [begin, end], .. } = self;
+        let SeenTile { dim, seen: [begin, end], .. } = self;
         let (queries, state) = (&queries[..Q * dim], &mut state[..Q * state_len(dim)]);
         let mut ahead = Ahead::<T>::new(self.next, dim);
         let mut scores = Scores([[0.0; BLOCK]; Q]);
@@ -203,13 +208,13 @@ impl<T: Tile> Place<T> {
         scores: &mut Scores<Q>,
     ) {
         let dim = self.dim;
-        debug_assert!(queries.len() == Q * dim && V <= SUBTILES);
+        assert!(queries.len() == Q * dim && V <= SUBTILES);
         let mut sums = [[S::splat(0.0); V]; Q];
         for group in 0..dim.div_ceil(KV_GROUP) {
             let scales = self.tile.key_scales::<S>(group);
-            for part in (group * KV_GROUP..dim.min((group + 1) * KV_GROUP)).step_by(STRIDE) {
+            for from in (group * KV_GROUP..dim.min((group + 1) * KV_GROUP)).step_by(STRIDE) {
                 ahead.ask();
-                for d in part..part + STRIDE {
+                for d in from..from + STRIDE {
                     let mut keys = [S::splat(0.0); V];
                     for i in 0..V {
                         // SAFETY: the tile's heads have `dim` elements, a multiple of `STRIDE`, and `V` is at most the number of
@@ -244,7 +249,7 @@ impl<T: Tile> Place<T> {
         ahead: &mut Ahead<T>,
     ) {
         let (vectors, [begin, end]) = (self.dim / LANES, self.seen);
-        debug_assert!(end <= BLOCK && column + C <= vectors);
+        assert!(end <= BLOCK && column + C <= vectors);
         let mut scales = [[1.0; BLOCK]; C];
         if T::SCALED {
             for (c, scales) in scales.iter_mut().enumerate() {
@@ -259,21 +264,21 @@ impl<T: Tile> Place<T> {
                 *sum = S::load(&state[at(q, c)]);
             }
         }
-        for part in (begin..end).step_by(STRIDE) {
+        for from in (begin..end).step_by(STRIDE) {
             ahead.ask();
-            for position in part..end.min(part + STRIDE) {
+            for position in from..end.min(from + STRIDE) {
                 let mut values = [S::splat(0.0); C];
                 for (c, value) in values.iter_mut().enumerate() {
                     // SAFETY: the tile has `BLOCK · vectors` vectors of values, `position` is below `BLOCK` and `column + c`
                     // below `vectors`.
                     *value = unsafe { self.tile.value::<S>(position * vectors + column + c) };
                     if T::SCALED {
-                        // SAFETY: a position of the block.
+                        // SAFETY: `position` is below `end`, and that at most `BLOCK`.
                         *value = S::mul(*value, S::splat(unsafe { *scales[c].get_unchecked(position) }));
                     }
                 }
                 for (q, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: a position of the block.
+                    // SAFETY: `position` is below `end`, and that at most `BLOCK`.
                     let weight = S::splat(unsafe { *weights.0[q].get_unchecked(position) });
                     for c in 0..C {
                         sums[c] = S::fma(values[c], weight, sums[c]);
@@ -305,9 +310,9 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let ScoreBlock { tile, dim, query, scale, out } = self;
-        let place = Place { tile, dim, seen: [0, out.len()], scale, cap: None, next: Next::UNKNOWN };
+        let tile = SeenTile { tile, dim, seen: [0, out.len()], scale, cap: None, next: Next::UNKNOWN };
         let mut scores = Scores([[0.0; BLOCK]]);
-        place.scores::<S, 1, SUBTILES>(query, &mut Ahead::new(Next::UNKNOWN, dim), &mut scores);
+        tile.scores::<S, 1, SUBTILES>(&query[..dim], &mut Ahead::new(Next::UNKNOWN, dim), &mut scores);
         out.copy_from_slice(&scores.0[0][..out.len()]);
     }
 }

@@ -11,9 +11,9 @@ use crate::simd::{Kernel, LANES, Simd};
 use super::cache::WideTile;
 
 /// Queries worked on together at most.
-const QUERIES: usize = 4;
+pub(super) const QUERIES: usize = 4;
 
-/// The same with instruction sets that have registers for it.
+/// The same, of a prompt, with instruction sets that have registers for it.
 const MANY_QUERIES: usize = 8;
 
 /// Room before the sums of a query's state: the largest score, the total weight, and padding to a vector.

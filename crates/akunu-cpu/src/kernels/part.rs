@@ -10,11 +10,8 @@ use akunu_program::{BLOCK, KV_GROUP};
 use crate::memory::{ALIGN, ask};
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::attention::{clear, scaled, soften, state_len};
+use super::attention::{QUERIES, clear, scaled, soften, state_len};
 use super::cache::{AnyTile, SUBTILES, Tile};
-
-/// Queries worked on together at most.
-const QUERIES: usize = 4;
 
 /// Elements of keys, or positions of values, between two times that the next tile is asked for.
 const STRIDE: usize = 4;

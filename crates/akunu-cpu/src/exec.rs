@@ -195,7 +195,9 @@ impl CpuExecutable {
         let state = |a: &Attention| a.sharing * a.state_len();
         let parts_row = largest(&|a| a.kv_heads * parts * state(a));
         let products = || {
-            steps.iter().flat_map(|s| if let Step::Linear { parts, .. } = s { parts.as_slice() } else { &[] })
+            steps
+                .iter()
+                .flat_map(|s| if let Step::Linear(linear) = s { linear.parts.as_slice() } else { &[] })
         };
         let tiled = products().any(|part| part.tiled.is_some() || part.several.is_some())
             || steps.iter().flat_map(Step::expert_products).any(|(by, _)| by.several.is_some());
@@ -275,8 +277,8 @@ impl Machine {
                     self.weights.vector(*weight)?;
                     bias.map(|b| self.weights.vector(b)).transpose()?;
                 }
-                Step::Linear { parts, .. } => {
-                    for bias in parts.iter().filter_map(|p| p.bias) {
+                Step::Linear(linear) => {
+                    for bias in linear.parts.iter().filter_map(|p| p.bias) {
                         self.weights.vector(bias)?;
                     }
                 }

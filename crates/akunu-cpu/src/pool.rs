@@ -68,6 +68,28 @@ unsafe impl Send for Team {}
 // SAFETY: as above.
 unsafe impl Sync for Team {}
 
+/// A worker's turns at units of work, of which each begins with the one of its own number and takes another when it is done
+/// with that: units may be of different sizes, and workers of different speed.
+pub(crate) struct Turns<'a> {
+    team: &'a Team,
+    /// The unit that the worker does.
+    pub(crate) unit: usize,
+    /// The one it does after that, which can be asked for meanwhile.
+    pub(crate) next: usize,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(team: &'a Team, worker: usize) -> Turns<'a> {
+        Turns { team, unit: worker, next: team.size() + team.take() }
+    }
+
+    /// Goes on to the next unit.
+    pub(crate) fn pass(&mut self) {
+        self.unit = self.next;
+        self.next = self.team.size() + self.team.take();
+    }
+}
+
 /// Something that has cache lines of its own (two, since they are fetched in pairs): workers that wait on one counter are not
 /// disturbed by changes of another.
 #[repr(align(128))]
@@ -128,7 +150,7 @@ impl Team {
 
     /// The next unit, counted from 0, that no worker has taken since the last barrier: whoever is faster takes more. Between
     /// two barriers there is one count, for one kind of work.
-    pub(crate) fn take(&self) -> usize {
+    fn take(&self) -> usize {
         self.taken.0.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -302,10 +324,12 @@ mod tests {
             let pool = Pool::new(threads).unwrap();
             let taken: Vec<AtomicU32> = (0..50).map(|_| AtomicU32::new(0)).collect();
             for run in 0..4 {
-                pool.run(&|_, team| {
+                pool.run(&|worker, team| {
                     for step in 1..=20 {
-                        while let Some(unit) = taken.get(team.take()) {
+                        let mut turns = Turns::new(team, worker);
+                        while let Some(unit) = taken.get(turns.unit) {
                             unit.fetch_add(1, Ordering::Relaxed);
+                            turns.pass();
                         }
                         team.barrier()?;
                         assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 20 * run + step));

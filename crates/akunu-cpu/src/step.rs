@@ -45,7 +45,7 @@ pub(crate) enum Step {
     /// Row step from tokens to outputs.
     Gather { x: BufferId, out: BufferId },
     /// Wide step: products of the same rows with several matrices.
-    Linear { parts: Vec<LinearPart>, then: Then },
+    Linear(Linear),
     /// Wide step.
     Attend {
         attention: Attention,
@@ -60,6 +60,39 @@ pub(crate) enum Step {
     ExpertsDown(ExpertsDown),
 }
 
+/// Products of the same rows.
+pub(crate) struct Linear {
+    pub(crate) parts: Vec<LinearPart>,
+    pub(crate) then: Then,
+    pub(crate) shares: Shares,
+    /// What each worker multiplies after this, and the first of its panels.
+    pub(crate) next: Vec<Option<(Slice, usize)>>,
+}
+
+impl Linear {
+    /// The first of some panels, and its matrix.
+    pub(crate) fn first(&self, panels: &[Range<usize>]) -> Option<(Slice, usize)> {
+        self.first_after(0, panels)
+    }
+
+    /// The first of some panels of the parts after so many, and its matrix.
+    pub(crate) fn first_after(&self, parts: usize, panels: &[Range<usize>]) -> Option<(Slice, usize)> {
+        let mut all = self.parts.iter().zip(panels).skip(parts);
+        all.find(|(_, panels)| !panels.is_empty()).map(|(part, panels)| (part.weight, panels.start))
+    }
+}
+
+/// How panels are given out: lists of what belongs together, a range for each part.
+pub(crate) struct Shares {
+    /// To each worker its own.
+    pub(crate) own: Vec<Vec<Range<usize>>>,
+    /// Of rows in tiles; others than `own` only where no floats are written.
+    pub(crate) tiled: Vec<Vec<Range<usize>>>,
+    /// In pieces, for a few rows and for several: most of its own to each worker, then some for whoever has time. None where they
+    /// would be too small.
+    pub(crate) pieces: [Vec<Vec<Range<usize>>>; 2],
+}
+
 /// One product.
 pub(crate) struct LinearPart {
     pub(crate) weight: Slice,
@@ -72,10 +105,6 @@ pub(crate) struct LinearPart {
     pub(crate) several: Option<Several>,
     /// How prompt rows are multiplied, where it is in another way.
     pub(crate) tiled: Option<Tiled>,
-    /// The panels of each worker.
-    pub(crate) panels: Vec<Range<usize>>,
-    /// What each worker multiplies after this, and the first of its panels.
-    pub(crate) next: Vec<Option<(Slice, usize)>>,
 }
 
 /// The product of several decode rows.
@@ -91,8 +120,6 @@ pub(crate) struct Tiled {
     /// As [`Step::Split`] writes it.
     pub(crate) x: BufferId,
     pub(crate) product: TileProductFn,
-    /// The panels of each worker; others than those of single rows only where no floats are written.
-    pub(crate) panels: Vec<Range<usize>>,
 }
 
 /// What tiles of activations hold.
@@ -256,7 +283,7 @@ impl Step {
     pub(crate) fn is_wide(&self) -> bool {
         matches!(
             self,
-            Step::Linear { .. }
+            Step::Linear(_)
                 | Step::Attend { .. }
                 | Step::Weights(_)
                 | Step::ExpertsUp(_)

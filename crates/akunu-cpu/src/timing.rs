@@ -69,7 +69,7 @@ impl Step {
             Step::Merge { .. } => "merge",
             Step::Route { .. } => "route",
             Step::Gather { .. } => "gather",
-            Step::Linear { .. } => "linear",
+            Step::Linear(_) => "linear",
             Step::Attend { .. } => "attend",
             Step::ExpertsUp(_) => "experts, up",
             Step::ExpertsDown(_) => "experts, down",
@@ -79,7 +79,7 @@ impl Step {
     fn weights(&self) -> Vec<WeightId> {
         let mut weights: Vec<WeightId> = match self {
             Step::Embed { table: slice, .. } | Step::Norm { weight: slice, .. } => vec![slice.weight],
-            Step::Linear { parts, .. } => parts.iter().map(|part| part.weight.weight).collect(),
+            Step::Linear(linear) => linear.parts.iter().map(|part| part.weight.weight).collect(),
             Step::ExpertsUp(step) => {
                 step.experts.iter().take(1).flat_map(|e| [e.gate.weight, e.up.weight]).collect()
             }
@@ -99,7 +99,7 @@ impl Machine {
                 let rows = state.rows.len();
                 Cost { bytes: self.product(*table, 1).bytes * rows / table.rows.max(1), operations: 0 }
             }
-            Step::Linear { parts, .. } => sum(parts.iter().map(|part| {
+            Step::Linear(linear) => sum(linear.parts.iter().map(|part| {
                 let domain = self.lowered.buffers[part.out.0].domain;
                 self.product(part.weight, self.count(state, domain))
             })),

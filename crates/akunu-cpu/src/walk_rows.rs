@@ -116,7 +116,7 @@ impl<'a> RowView<'a> {
                 let x: &[f32] = unsafe { machine.arena.get(offset, count) };
                 self.write(*out).copy_from_slice(x);
             }
-            Step::Linear { .. }
+            Step::Linear(_)
             | Step::Attend { .. }
             | Step::Weights(_)
             | Step::ExpertsUp(_)

@@ -9,49 +9,43 @@ use crate::kernels::tiles::{self, AttentionScratch, TileAttention, TileProduct};
 use crate::kv::padded;
 use crate::plan::BufferId;
 use crate::step::{Attention, LinearPart, Then};
+use crate::walk_wide::LinearTurn;
 
 impl Machine {
     /// Products of the prompt rows, of parts that take them in tiles. Their blocks are multiplied as a whole: what other rows in
     /// them get is anything.
-    pub(crate) fn linear_tiles(
-        &self,
-        parts: &[LinearPart],
-        then: &Then,
-        state: &State,
-        worker: usize,
-        count: usize,
-    ) {
-        let (Some(scratch), Some(first)) = (&self.scratch[worker].tiles, parts.first()) else { return };
-        let blocks = &state.in_tiles(self.lowered.buffers[first.out.0].domain).blocks;
+    pub(crate) fn linear_tiles(&self, turn: &LinearTurn<'_>, state: &State, count: usize) {
+        let Some(scratch) = &self.scratch[turn.worker].tiles else { return };
+        let blocks = &state.in_tiles(self.lowered.buffers[turn.linear.parts[0].out.0].domain).blocks;
         if blocks.is_empty() {
             return;
         }
-        let product = |part: &'_ LinearPart| {
-            let (tiled, matrix) = (part.tiled.as_ref()?, self.weights.matrix(part.weight).ok()?);
+        let product = |part: usize| {
+            let LinearPart { weight, tiled, .. } = &turn.linear.parts[part];
+            let (tiled, matrix) = (tiled.as_ref()?, self.weights.matrix(*weight).ok()?);
             let buffer = &self.lowered.buffers[tiled.x.0];
             let bytes = count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes;
             // SAFETY: prompt rows were split before the last barrier.
             let tiles = unsafe { self.arena.get(buffer.offset, bytes) };
-            let mut product = self.part_product(part, matrix, worker, 0..count, Input::Floats(&[]));
-            product.panels = tiled.panels[worker].clone();
+            let product = self.part_product(turn, part, matrix, 0..count, Input::Floats(&[]));
             Some(TileProduct { product, kernel: tiled.product, tiles, blocks, scratch })
         };
         let start_of = |id: BufferId| -> *mut u8 {
             let buffer = &self.lowered.buffers[id.0];
             self.arena.start_of(buffer.offset, count.next_multiple_of(tiles::TILE_ROWS) * buffer.row_bytes)
         };
-        match (then, parts) {
-            (&Then::Gate { activation, tiles: Some((form, out)), .. }, [gate, up]) => {
-                if let (Some(gate), Some(up)) = (product(gate), product(up)) {
+        match turn.linear.then {
+            Then::Gate { activation, tiles: Some((form, out)), .. } => {
+                if let (Some(gate), Some(up)) = (product(0), product(1)) {
                     gate.run_gated(&up, activation, form, start_of(out));
                 }
             }
-            (&Then::Activate { activation, pairs: Some(out) }, [part]) => {
-                if let Some(product) = product(part) {
+            Then::Activate { activation, pairs: Some(out) } => {
+                if let Some(product) = product(0) {
                     product.run_activated(activation, start_of(out));
                 }
             }
-            _ => parts.iter().filter_map(product).for_each(|product| product.run()),
+            _ => (0..turn.linear.parts.len()).filter_map(product).for_each(|product| product.run()),
         }
     }
 

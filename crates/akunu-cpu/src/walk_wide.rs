@@ -7,7 +7,7 @@ use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, RowBlock, State};
-use crate::kernels::attention::{AttendBlock, Merge, STATE_HEAD, Soften, clear, state_len};
+use crate::kernels::attention::{AttendBlock, Merge, Soften, clear, state_len};
 use crate::kernels::cache::{AnyTile, WideTile, Widen};
 use crate::kernels::part::{AttendPart, Next, ScoreBlock};
 use crate::kernels::product::{Columns, Input, Product};
@@ -17,9 +17,9 @@ use crate::kv::padded;
 use crate::memory::Plain;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
-use crate::pool::Team;
+use crate::pool::{Team, Turns};
 use crate::simd::LANES;
-use crate::step::{Attention, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep};
+use crate::step::{Attention, Linear, LinearPart, Rotation, Several, Step, Stored, Then, WeightsStep};
 use crate::walk_rows::RowView;
 
 impl Attention {
@@ -47,12 +47,22 @@ fn columns_of(slice: Slice, panels: &Range<usize>) -> Range<usize> {
     column(panels.start)..column(panels.end)
 }
 
+/// What a worker does of some products before it looks for more.
+pub(crate) struct LinearTurn<'a> {
+    pub(crate) linear: &'a Linear,
+    pub(crate) worker: usize,
+    /// Of each part.
+    pub(crate) panels: &'a [Range<usize>],
+    /// What the worker multiplies after this, and the first of its panels.
+    pub(crate) next: Option<(Slice, usize)>,
+}
+
 impl Machine {
     /// A worker's part of a step.
     pub(crate) fn step(&self, step: &Step, state: &State, worker: usize, team: &Team) {
         let workers = team.size();
         match step {
-            Step::Linear { parts, then } => self.linear(parts, then, state, worker),
+            Step::Linear(linear) => self.linear(linear, state, worker, team),
             Step::Attend { attention, stored } => {
                 self.attend(attention, stored.as_ref(), state, worker, team);
             }
@@ -113,44 +123,64 @@ impl Machine {
         unsafe { self.arena.get_mut(offset, columns.len()) }
     }
 
-    /// A part's product of some rows.
+    /// A part's product of some rows, as far as it is the worker's turn.
     pub(crate) fn part_product<'a>(
         &'a self,
-        part: &LinearPart,
+        turn: &LinearTurn<'_>,
+        part: usize,
         matrix: &'a Matrix,
-        worker: usize,
         rows: Range<usize>,
         x: Input<'a>,
     ) -> Product<'a> {
+        let LinearPart { weight, bias, out, .. } = turn.linear.parts[part];
+        let next = turn.linear.first_after(part + 1, turn.panels).or(turn.next);
         Product {
             matrix,
-            panels: part.panels[worker].clone(),
-            slice: part.weight.first..part.weight.first + part.weight.rows,
+            panels: turn.panels[part].clone(),
+            slice: weight.first..weight.first + weight.rows,
             count: rows.len(),
             x,
-            out: self.columns(part.out, rows.start, rows.len()),
-            bias: part.bias.and_then(|b| self.weights.vector(b).ok()),
-            next: part.next[worker].and_then(|(weight, at)| Some((self.weights.matrix(weight).ok()?, at))),
-            room: self.scratch[worker].many.as_ref(),
+            out: self.columns(out, rows.start, rows.len()),
+            bias: bias.and_then(|b| self.weights.vector(b).ok()),
+            next: next.and_then(|(weight, at)| Some((self.weights.matrix(weight).ok()?, at))),
+            room: self.scratch[turn.worker].many.as_ref(),
         }
     }
 
-    fn linear(&self, parts: &[LinearPart], then: &Then, state: &State, worker: usize) {
-        let Some(first) = parts.first() else { return };
-        let count = self.count(state, self.lowered.buffers[first.out.0].domain);
-        if count == 0 {
+    /// A worker's part of some products: its share, or, where few rows are multiplied, pieces as long as there are any.
+    fn linear(&self, linear: &Linear, state: &State, worker: usize, team: &Team) {
+        let Some(first) = linear.parts.first() else { return };
+        let domain = self.lowered.buffers[first.out.0].domain;
+        let count = self.count(state, domain);
+        let next = linear.next[worker];
+        let pieces = &linear.shares.pieces[usize::from(are_several(count))];
+        if pieces.is_empty() || count > TILE_ROWS || !state.in_tiles(domain).blocks.is_empty() {
+            // Tiles first: blocks of them may have rows that are not prompts.
+            let panels = &linear.shares.tiled[worker];
+            self.linear_tiles(&LinearTurn { linear, worker, panels, next }, state, count);
+            let panels = &linear.shares.own[worker];
+            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
             return;
         }
-        // Tiles first: blocks of them may have rows that are not prompts.
-        self.linear_tiles(parts, then, state, worker, count);
+        let mut turns = Turns::new(team, worker);
+        while let Some(panels) = pieces.get(turns.unit) {
+            let next = pieces.get(turns.next).map_or(next, |panels| linear.first(panels));
+            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
+            turns.pass();
+        }
+    }
+
+    /// Products of all rows that are not in tiles, and what is done with their columns.
+    fn linear_turn(&self, turn: &LinearTurn<'_>, state: &State, count: usize) {
+        let parts = &turn.linear.parts;
         let all = 0..count;
-        let domain = self.lowered.buffers[first.out.0].domain;
-        for part in parts {
+        let domain = self.lowered.buffers[parts[0].out.0].domain;
+        for (number, part) in parts.iter().enumerate() {
             let plain =
                 if part.tiled.is_some() { &state.in_tiles(domain).plain } else { std::slice::from_ref(&all) };
             for rows in plain {
                 if part.several.is_none() {
-                    self.few(part, state, worker, rows.clone());
+                    self.few(turn, number, state, rows.clone());
                     continue;
                 }
                 let mut rows = rows.clone();
@@ -160,16 +190,16 @@ impl Machine {
                     rows.start = end;
                     match &part.several {
                         Some(several) if are_several(block.len()) => {
-                            self.several(part, several, worker, block);
+                            self.several(turn, number, several, block);
                         }
-                        _ => self.few(part, state, worker, block),
+                        _ => self.few(turn, number, state, block),
                     }
                 }
             }
         }
-        let columns = columns_of(first.weight, &first.panels[worker]);
+        let columns = columns_of(parts[0].weight, &turn.panels[0]);
         for row in 0..count {
-            match *then {
+            match turn.linear.then {
                 Then::Nothing => {}
                 Then::Gate { tiles: Some(_), .. } | Then::Activate { pairs: Some(_), .. }
                     if state.rows[row].phase == Phase::Prompt => {}
@@ -177,18 +207,18 @@ impl Machine {
                     // SAFETY: columns this worker has just computed, and the same of the output.
                     let (gate, up, out) = unsafe {
                         let cut = |id| self.cut(id, row, &columns);
-                        (cut(first.out), cut(parts[1].out), cut(out))
+                        (cut(parts[0].out), cut(parts[1].out), cut(out))
                     };
                     self.isa.run(Gate { gate, up, activation, out });
                 }
                 Then::Activate { activation, .. } => {
                     // SAFETY: as above.
-                    let x = unsafe { self.cut(first.out, row, &columns) };
+                    let x = unsafe { self.cut(parts[0].out, row, &columns) };
                     self.isa.run(Activate { x, activation });
                 }
                 Then::Cap { scale, cap } => {
                     // SAFETY: as above.
-                    let x = unsafe { self.cut(first.out, row, &columns) };
+                    let x = unsafe { self.cut(parts[0].out, row, &columns) };
                     self.isa.run(Cap { x, scale, cap });
                 }
             }
@@ -196,34 +226,36 @@ impl Machine {
     }
 
     /// A part's product of rows that are in no tiles.
-    fn few(&self, part: &LinearPart, state: &State, worker: usize, rows: Range<usize>) {
-        let Ok(matrix) = self.weights.matrix(part.weight) else { return };
+    fn few(&self, turn: &LinearTurn<'_>, part: usize, state: &State, rows: Range<usize>) {
+        let LinearPart { weight, x, product, .. } = turn.linear.parts[part];
+        let Ok(matrix) = self.weights.matrix(weight) else { return };
         // SAFETY: inputs were completed before the last barrier, or are this worker's own copies.
         let x = unsafe {
             match matrix.form {
                 Form::Int { .. } => {
                     let tiles = matrix.cols / TILE;
-                    let groups = self.view(state, part.x, worker, rows.end * tiles);
+                    let groups = self.view(state, x, turn.worker, rows.end * tiles);
                     Input::Groups(&groups[rows.start * tiles..])
                 }
                 Form::F32 | Form::F16 | Form::Bf16 | Form::Pairs => {
-                    let floats = self.view(state, part.x, worker, rows.end * matrix.cols);
+                    let floats = self.view(state, x, turn.worker, rows.end * matrix.cols);
                     Input::Floats(&floats[rows.start * matrix.cols..])
                 }
             }
         };
-        (part.product)(&self.part_product(part, matrix, worker, rows, x));
+        product(&self.part_product(turn, part, matrix, rows, x));
     }
 
     /// A part's product of several rows of a block.
-    fn several(&self, part: &LinearPart, several: &Several, worker: usize, rows: Range<usize>) {
-        let (Ok(matrix), Some(scratch)) = (self.weights.matrix(part.weight), &self.scratch[worker].tiles)
+    fn several(&self, turn: &LinearTurn<'_>, part: usize, several: &Several, rows: Range<usize>) {
+        let weight = turn.linear.parts[part].weight;
+        let (Ok(matrix), Some(scratch)) = (self.weights.matrix(weight), &self.scratch[turn.worker].tiles)
         else {
             return;
         };
         let block = rows.start / TILE_ROWS;
         let laid = self.laid(several.x, several.form, block, matrix.cols / TILE);
-        let product = self.part_product(part, matrix, worker, rows.clone(), Input::Groups(&[]));
+        let product = self.part_product(turn, part, matrix, rows.clone(), Input::Groups(&[]));
         let rows = rows.start - block * TILE_ROWS..rows.end - block * TILE_ROWS;
         (several.product)(&product, &Lines { laid, rows, scratch });
     }
@@ -249,21 +281,18 @@ impl Machine {
         (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
     }
 
-    /// Units of attention are of different sizes, and workers of different speed: each begins with a unit of its own and
-    /// takes another one when it is done.
+    /// Whoever has time takes the next unit: a head of some rows, or a part of its context.
     fn attend(&self, a: &Attention, stored: Option<&Stored>, state: &State, worker: usize, team: &Team) {
-        let workers = team.size();
-        // The next unit of all; the one this worker does next, and the one after that, which is asked for meanwhile.
+        let mut turns = Turns::new(team, worker);
         let mut unit = 0;
-        let mut mine = [worker, workers + team.take()];
         // How much further on the worker's next unit is, if this one is the worker's.
         let mut take_turn = || {
             unit += 1;
-            if unit - 1 != mine[0] {
+            if unit - 1 != turns.unit {
                 return None;
             }
-            let distance = mine[1] - mine[0];
-            mine = [mine[1], workers + team.take()];
+            let distance = turns.next - turns.unit;
+            turns.pass();
             Some(distance)
         };
         for block in &state.blocks {
@@ -478,9 +507,7 @@ impl Machine {
             let column = (head * a.sharing + query) * a.head_dim;
             // SAFETY: each row and head is one worker's.
             let out = unsafe { self.cut(a.out, row, &(column..column + a.head_dim)) };
-            for (out, sum) in out.iter_mut().zip(&result[STATE_HEAD..]) {
-                *out = sum / result[1];
-            }
+            self.isa.run(Merge { parts: result, stride: result.len(), out });
         }
     }
 

@@ -239,6 +239,30 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
     }
 }
 
+/// Products that are large enough for their last panels to go to whoever has time: parts of different sizes, the same panels of two, and
+/// one part alone.
+#[test]
+fn products_in_pieces_have_the_same_bits_with_any_threads() {
+    let text: Vec<u32> = (0..32).collect();
+    let role = Role { multiply: true, ..Role::default() };
+    let (added, tensors) = mixed(role, DType::Q4_0, 512, 1100);
+    let mut gated = added.clone();
+    let [gate, up, out] = [1, 2, 3].map(ValueId);
+    gated.body[2] = Op::Gate { gate, up, activation: Activation::Silu, out };
+    let (plain, plain_tensors) = plain(role, 512, 2048);
+    let programs = [(added, &tensors), (gated, &tensors), (plain, &plain_tensors)];
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        for (number, (program, tensors)) in programs.iter().enumerate() {
+            let logits = |threads, piece| decoded(program, tensors, &text, isa, threads, piece);
+            let expected = logits(1, 1);
+            for (threads, piece) in [(2, 1), (3, 1), (2, 3), (2, 8), (3, 16), (2, 32)] {
+                let same = logits(threads, piece) == expected;
+                assert!(same, "{number}, {isa}, {threads} threads, pieces of {piece}");
+            }
+        }
+    }
+}
+
 /// Rows that are looked up, and what three experts, two for each, make of them.
 fn mixture(dtype: DType, inner: usize) -> (Program, Tensors) {
     const ROWS: usize = 40;

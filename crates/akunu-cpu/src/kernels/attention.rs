@@ -8,7 +8,7 @@ use akunu_program::BLOCK;
 
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::cache::WideTile;
+use super::cache::{WideTile, padded};
 
 /// Queries worked on together at most.
 pub(super) const QUERIES: usize = 4;
@@ -264,31 +264,44 @@ pub(crate) struct Merge<'a> {
 impl Kernel for Merge<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let largest = self.parts.chunks(self.stride).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
+        let Merge { parts, stride, out } = self;
+        let count = parts.len().div_ceil(stride);
+        if count == 1 {
+            let sums = &parts[STATE_HEAD..][..out.len()];
+            out.copy_from_slice(sums);
+            out.iter_mut().for_each(|out| *out /= parts[1]);
+            return;
+        }
+        let mut largest = f32::NEG_INFINITY;
+        for part in 0..count {
+            largest = largest.max(parts[part * stride]);
+        }
         let mut total = 0.0;
-        self.out.fill(0.0);
-        for parts in self.parts.chunks(LANES * self.stride) {
+        let mut sums = [0.0; LANES];
+        // As many as a vector has weights at a time. What they come to is kept in the output meanwhile.
+        for first in (0..count).step_by(LANES) {
+            let end = count.min(first + LANES);
             let mut weights = [f32::NEG_INFINITY; LANES];
-            for (weight, part) in weights.iter_mut().zip(parts.chunks(self.stride)) {
-                *weight = part[0];
+            for (i, weight) in weights[..end - first].iter_mut().enumerate() {
+                *weight = parts[(first + i) * stride];
             }
-            let softened = S::exp(S::sub(S::load(&weights), S::splat(largest)));
-            S::store(softened, &mut weights);
-            for (weight, part) in weights.iter().zip(parts.chunks(self.stride)) {
-                total += part[1] * weight;
+            S::store(S::exp(S::sub(S::load(&weights), S::splat(largest))), &mut weights);
+            for part in first..end {
+                total += parts[part * stride + 1] * weights[part - first];
             }
-            for (i, out) in self.out.chunks_mut(LANES).enumerate() {
-                let mut sums = [0.0; LANES];
-                sums[..out.len()].copy_from_slice(out);
-                let mut sum = S::load(&sums);
-                for (weight, part) in weights.iter().zip(parts.chunks(self.stride)) {
-                    sum = S::fma(S::load(&part[STATE_HEAD..].as_chunks().0[i]), S::splat(*weight), sum);
+            for column in (0..out.len()).step_by(LANES) {
+                let out = &mut out[column..];
+                let width = LANES.min(out.len());
+                let mut sum = if first == 0 { S::splat(0.0) } else { padded::<S>(&out[..width]) };
+                for part in first..end {
+                    let x = &parts[part * stride + STATE_HEAD + column..].as_chunks().0[0];
+                    sum = S::fma(S::load(x), S::splat(weights[part - first]), sum);
                 }
                 S::store(sum, &mut sums);
-                out.copy_from_slice(&sums[..out.len()]);
+                out[..width].copy_from_slice(&sums[..width]);
             }
         }
-        self.out.iter_mut().for_each(|out| *out /= total);
+        out.iter_mut().for_each(|out| *out /= total);
     }
 }
 

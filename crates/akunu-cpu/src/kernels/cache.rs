@@ -271,8 +271,9 @@ impl Kernel for Remember<'_> {
     }
 }
 
+/// A vector of numbers that may be fewer.
 #[inline(always)]
-fn padded<S: Simd>(x: &[f32]) -> S::F {
+pub(super) fn padded<S: Simd>(x: &[f32]) -> S::F {
     if let Ok(whole) = x.try_into() {
         return S::load(whole);
     }

@@ -173,7 +173,7 @@ impl<'a> RowView<'a> {
         // Tiles are used only where the processor has them.
         unsafe {
             match form {
-                TileForm::Split => tiles::Split { x, out: block.add(64 * line) }.run(),
+                TileForm::Split => tiles::Split { x, factor: 1.0, out: block.add(64 * line) }.run(),
                 TileForm::Words => tiles::Words { x, block, line }.run(),
                 TileForm::Pairs => tiles::Pairs { x, block, line }.run(),
             }

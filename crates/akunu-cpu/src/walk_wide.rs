@@ -397,6 +397,11 @@ impl Machine {
         // SAFETY: the worker's own scratch.
         let visible: &mut [[u8; 2]] =
             unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
+        let [first, last] = [rows.first, rows.first + rows.rows - 1].map(|row| a.range(state.rows[row]));
+        if last.0 <= base && base + BLOCK <= first.1 {
+            visible.fill([0, BLOCK as u8]);
+            return visible;
+        }
         for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
             let (begin, end) = a.range(state.rows[rows.first + i]);
             let (begin, end) = (begin.max(positions.start), end.min(positions.end));

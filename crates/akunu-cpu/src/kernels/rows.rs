@@ -193,7 +193,7 @@ impl Pairwise for Silu {
     #[inline(always)]
     fn of<S: Simd>(&self, gate: S::F, up: S::F) -> S::F {
         let e = S::exp(S::sub(S::splat(0.0), gate));
-        S::mul(S::div(gate, S::add(S::splat(1.0), e)), up)
+        S::mul(S::mul(gate, S::reciprocal(S::add(S::splat(1.0), e))), up)
     }
 }
 

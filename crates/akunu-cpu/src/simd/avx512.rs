@@ -90,6 +90,15 @@ impl Simd for Avx512 {
     fn div(x: Self::F, y: Self::F) -> Self::F {
         unsafe { _mm512_div_ps(x, y) }
     }
+    /// A division takes sixteen cycles.
+    #[inline(always)]
+    fn reciprocal(x: Self::F) -> Self::F {
+        unsafe {
+            let near = _mm512_rcp14_ps(x);
+            let over = _mm512_fnmadd_ps(x, near, _mm512_set1_ps(1.0));
+            _mm512_fmadd_ps(near, over, near)
+        }
+    }
     #[inline(always)]
     fn fma(x: Self::F, y: Self::F, z: Self::F) -> Self::F {
         unsafe { _mm512_fmadd_ps(x, y, z) }

@@ -144,6 +144,12 @@ pub(crate) trait Simd: Copy {
         exp::<Self>(x)
     }
 
+    /// `1 / x` of numbers from 1 to 2^126, within 2e-7 of itself.
+    #[inline(always)]
+    fn reciprocal(x: Self::F) -> Self::F {
+        Self::div(Self::splat(1.0), x)
+    }
+
     /// `tanh(x)`, within 1e-7, and as close relative to itself near 0.
     #[inline(always)]
     fn tanh(x: Self::F) -> Self::F {
@@ -180,7 +186,7 @@ fn exp<S: Simd>(x: S::F) -> S::F {
 fn tanh<S: Simd>(x: S::F) -> S::F {
     let e = S::exp(S::mul(x, S::splat(2.0)));
     let one = S::splat(1.0);
-    let far = S::sub(one, S::div(S::splat(2.0), S::add(e, one)));
+    let far = S::sub(one, S::mul(S::splat(2.0), S::reciprocal(S::add(e, one))));
     // Near 0 the difference above loses digits; the Taylor series to x⁹ does not.
     let square = S::mul(x, x);
     let mut p = S::splat(62.0 / 2835.0);
@@ -196,7 +202,7 @@ fn erf<S: Simd>(x: S::F) -> S::F {
     let negative = S::sub(S::splat(0.0), x);
     let a = S::max(x, negative);
     let one = S::splat(1.0);
-    let t = S::div(one, S::fma(a, S::splat(0.327_591_1), one));
+    let t = S::reciprocal(S::fma(a, S::splat(0.327_591_1), one));
     let mut p = S::splat(1.061_405_4);
     for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
         p = S::fma(p, t, S::splat(c));

@@ -45,6 +45,12 @@ impl Kernel for Functions {
                 assert!(f[i].abs() <= 1.0 && f[i] * x[i] >= 0.0, "{}: erf({}) = {}", self.0, x[i], f[i]);
             }
         }
+        for step in 0..1260 {
+            let x: [f32; LANES] = std::array::from_fn(|i| (step as f32 * 0.1 + i as f32 * 0.006).exp2());
+            for (x, y) in x.into_iter().zip(apply(S::reciprocal, x)) {
+                assert!((f64::from(x) * f64::from(y) - 1.0).abs() < 2e-7, "{}: 1 / {x} = {y}", self.0);
+            }
+        }
         let f = apply(S::erf, [0.5; LANES])[0];
         assert!((f - 0.520_499_9).abs() < 2e-7, "{}: erf(0.5) = {f}", self.0);
         assert_eq!(apply(S::exp, [f32::NEG_INFINITY; LANES]), [0.0; LANES]);

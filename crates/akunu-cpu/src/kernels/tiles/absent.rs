@@ -56,6 +56,7 @@ impl Pairs<'_> {
 #[allow(dead_code)] // as in the real one
 pub(crate) struct Split<'a> {
     pub(crate) x: &'a [f32],
+    pub(crate) factor: f32,
     pub(crate) out: *mut u8,
 }
 

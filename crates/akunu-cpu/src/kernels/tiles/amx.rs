@@ -1,7 +1,7 @@
 //! The instructions themselves.
 //!
-//! Tile registers are not known to the compiler, which therefore never touches them: 0 to 3 hold sums, 4 and 5
-//! activations, 6 and 7 weights.
+//! Tile registers are not known to the compiler, which therefore never touches them: 0 to 3 hold sums, 4 activations, 6 and 7
+//! weights.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -99,40 +99,36 @@ impl Drop for Tiles {
     }
 }
 
-/// Steps of two row tiles by two panels, which share four registers: a tile is asked for as soon as the last product with
-/// the one before it is on its way, two products before it is needed. A step begins with the weights at `from`; `$low` multiplies
-/// low weights and loads the high ones. After the last step its own tiles are loaded once more: there may be nothing behind them.
+/// Loads a tile to the register of rows or of weights and adds a product of both to sums.
+macro_rules! load_and_add {
+    ($register:literal, $at:literal, $sums:literal) => {
+        concat!(
+            apart!(concat!("tileloadd tmm", $register, ", [", $at, "]")),
+            apart!(concat!("tdpbf16ps tmm", $sums, ", tmm4, tmm6")),
+        )
+    };
+}
+
+/// Steps of two row tiles by two panels, of which one is changed for each product. There is one register for either: where another
+/// thread runs on the same core, more of them would leave too few for renaming. `$low` multiplies low weights, if there are any, and
+/// ends with the first high ones and the second rows in their registers, multiplied.
 macro_rules! two_rows {
     ($low:expr) => {
         concat!(
-            apart!("tileloadd tmm4, [{a0} + {line}*1]"),
-            apart!("tileloadd tmm6, [{b0} + {line}*1 + {from}]"),
-            apart!("tileloadd tmm5, [{a1} + {line}*1]"),
-            apart!("tileloadd tmm7, [{b1} + {line}*1 + {from}]"),
             "2:\n",
             $low,
-            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
-            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
-            apart!("tileloadd tmm4, [{a0} + {line}*1 + 1024]"),
-            apart!("tdpbf16ps tmm2, tmm5, tmm6"),
-            apart!("tdpbf16ps tmm3, tmm5, tmm7"),
-            apart!("tileloadd tmm5, [{a1} + {line}*1 + 1024]"),
+            load_and_add!("6", "{b1} + {line}*1", "3"),
+            load_and_add!("4", "{a0} + {line}*1", "1"),
+            load_and_add!("6", "{b0} + {line}*1", "0"),
+            load_and_add!("4", "{a0} + {line}*1 + 1024", "0"),
+            load_and_add!("6", "{b1} + {line}*1", "1"),
+            load_and_add!("4", "{a1} + {line}*1 + 1024", "3"),
+            load_and_add!("6", "{b0} + {line}*1", "2"),
+            "add {a0}, 2048\n",
+            "add {a1}, 2048\n",
+            "add {b0}, {step}\n",
+            "add {b1}, {step}\n",
             "dec {steps}\n",
-            "cmovz {a_step}, {steps}\n",
-            "cmovz {b_step}, {steps}\n",
-            "add {a0}, {a_step}\n",
-            "add {a1}, {a_step}\n",
-            "add {b0}, {b_step}\n",
-            "add {b1}, {b_step}\n",
-            apart!("tdpbf16ps tmm0, tmm4, tmm6"),
-            apart!("tdpbf16ps tmm1, tmm4, tmm7"),
-            apart!("tileloadd tmm4, [{a0} + {line}*1]"),
-            apart!("tdpbf16ps tmm2, tmm5, tmm6"),
-            apart!("tileloadd tmm6, [{b0} + {line}*1 + {from}]"),
-            apart!("tdpbf16ps tmm3, tmm5, tmm7"),
-            apart!("tileloadd tmm5, [{a1} + {line}*1]"),
-            apart!("tileloadd tmm7, [{b1} + {line}*1 + {from}]"),
-            "test {steps}, {steps}\n",
             "jnz 2b\n",
         )
     };
@@ -196,35 +192,34 @@ pub(super) unsafe fn multiply_two<const SPLIT: bool, const FRESH: bool>(s: Stret
         if SPLIT {
             asm!(
                 two_rows!(concat!(
-                    apart!("tdpbf16ps tmm0, tmm4, tmm6"),
-                    apart!("tdpbf16ps tmm2, tmm5, tmm6"),
-                    apart!("tileloadd tmm6, [{b0} + {line}*1]"),
-                    apart!("tdpbf16ps tmm1, tmm4, tmm7"),
-                    apart!("tdpbf16ps tmm3, tmm5, tmm7"),
-                    apart!("tileloadd tmm7, [{b1} + {line}*1]"),
+                    apart!("tileloadd tmm4, [{a0} + {line}*1]"),
+                    load_and_add!("6", "{b0} + {line}*1 + 1024", "0"),
+                    load_and_add!("6", "{b1} + {line}*1 + 1024", "1"),
+                    load_and_add!("4", "{a1} + {line}*1", "3"),
+                    load_and_add!("6", "{b0} + {line}*1 + 1024", "2"),
+                    load_and_add!("6", "{b0} + {line}*1", "2"),
                 )),
                 a0 = inout(reg) a0 => _,
                 a1 = inout(reg) a1 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
                 steps = inout(reg) steps => _,
-                a_step = inout(reg) 2048usize => _,
-                b_step = inout(reg) 2048usize => _,
-                from = const 1024,
+                step = const 2048,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
             );
         } else {
             asm!(
-                two_rows!(""),
+                two_rows!(concat!(
+                    apart!("tileloadd tmm4, [{a1} + {line}*1]"),
+                    load_and_add!("6", "{b0} + {line}*1", "2"),
+                )),
                 a0 = inout(reg) a0 => _,
                 a1 = inout(reg) a1 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
                 steps = inout(reg) steps => _,
-                a_step = inout(reg) 2048usize => _,
-                b_step = inout(reg) 1024usize => _,
-                from = const 0,
+                step = const 1024,
                 line = in(reg) 64usize,
                 options(nostack, readonly),
             );

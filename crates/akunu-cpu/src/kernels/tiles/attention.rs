@@ -3,8 +3,13 @@
 //! A *query* is one head of one row; sixteen of them make a tile. Scores are products of query tiles with keys, and sums are
 //! products of the scores' weights with values, all split. What a query gets does not depend on its neighbours: blocks are
 //! visited in the order of their positions, and positions it may not see have weight zero, which adds nothing.
+//!
+//! Between products, scores become weights, and that takes longer than the products would: processors whose tiles are in use do floats of
+//! 512 bits on one of two ports, and for some hundred cycles afterwards. So all queries are scored first, then all scores become
+//! weights, and then all sums are made; and weights are powers of two, of scores that have been multiplied by what that takes as queries.
 
 use std::arch::x86_64::*;
+use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
 use akunu_program::{BLOCK, KV_GROUP};
@@ -16,7 +21,7 @@ use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 
 use super::amx::{Stretch, Tiles, WHOLE, multiply_one, multiply_two};
-use super::split::{Split, store_split};
+use super::split::{Split, store_split_line};
 use super::unpack::put_pair;
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
@@ -25,6 +30,9 @@ pub(crate) const QUERIES_TOGETHER: usize = 128;
 
 /// Tiles of positions in a block: pairs of vectors.
 const STEPS: usize = BLOCK / TILE;
+
+/// Bytes of the scores of two tiles of queries with a block.
+const SCORES_BYTES: usize = SUBTILES / 2 * 4 * TILE_BYTES;
 
 const _: () = assert!(KV_GROUP == TILE);
 
@@ -36,15 +44,15 @@ pub(crate) struct AttentionScratch {
     keys: Shared,
     /// `[vector of the head][step]`, split.
     values: Shared,
-    /// `[pair of subtiles][query tile of two][subtile of two]`.
+    /// `[pair of query tiles][pair of subtiles][query tile of two][subtile of two]`.
     scores: Shared,
-    /// `[query tile of two][step]`, split.
+    /// `[query tile][step]`, split.
     weights: Shared,
     /// `[pair of query tiles][pair of vectors][query tile of two][vector of two]`.
     sums: Shared,
     /// `[query]`: total weights of positions by their number modulo 16.
     totals: Shared,
-    /// `[query]`: the largest score so far.
+    /// `[query]`: the largest score so far, as all scores to base 2.
     largest: Shared,
     /// `[query]`: by how much the block's scores shrink the sums so far.
     shrink: Shared,
@@ -60,12 +68,12 @@ impl AttentionScratch {
             queries: Shared::new(2 * pairs * steps * SPLIT_BYTES),
             keys: Shared::new(SUBTILES * steps * SPLIT_BYTES),
             values: Shared::new(2 * vector_pairs * STEPS * SPLIT_BYTES),
-            scores: Shared::new(SUBTILES / 2 * 4 * TILE_BYTES),
-            weights: Shared::new(2 * STEPS * SPLIT_BYTES),
+            scores: Shared::new(pairs * SCORES_BYTES),
+            weights: Shared::new(2 * pairs * STEPS * SPLIT_BYTES),
             sums: Shared::new(pairs * vector_pairs * 4 * TILE_BYTES),
             totals: Shared::new(pairs * 2 * TILE_BYTES),
             largest: Shared::new(pairs * 2 * TILE_ROWS * size_of::<f32>()),
-            shrink: Shared::new(2 * TILE_ROWS * size_of::<f32>()),
+            shrink: Shared::new(pairs * 2 * TILE_ROWS * size_of::<f32>()),
         }
     }
 }
@@ -85,72 +93,79 @@ struct Scored<'a> {
 
 impl Scored<'_> {
     /// Turns scores into weights relative to the largest one so far. `WHOLE`: the query sees all of the block; then nothing is
-    /// compared and everything stays in registers, with the same results.
+    /// compared, with the same results.
     ///
     /// # Safety
     /// The processor has AVX-512, and the line can be written in every tile of weights.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn soften<const WHOLE: bool>(
-        self,
-        scale: f32,
-        cap: Option<f32>,
-        [begin, end]: [u8; 2],
-        seen: Range<usize>,
-    ) {
+    unsafe fn soften<const WHOLE: bool>(self, cap: Option<f32>, [begin, end]: [u8; 2], seen: Range<usize>) {
         let Scored { scores, tile, row, line, total, largest, shrink } = self;
-        // SAFETY: the caller's promise.
-        let part = |subtile: usize| unsafe {
-            line.add(subtile / 2 * SPLIT_BYTES + subtile % 2 * size_of::<__m256i>())
-        };
         *shrink = 1.0;
-        let subtiles = if WHOLE { 0..SUBTILES } else { 2 * seen.start..2 * seen.end };
+        let steps = if WHOLE { 0..STEPS } else { seen };
         if !WHOLE && begin >= end {
-            // SAFETY: as above.
-            subtiles.for_each(|subtile| unsafe { store_split(_mm512_setzero_ps(), part(subtile)) });
+            let zero = _mm512_setzero_ps();
+            // SAFETY: the caller's promise.
+            steps.for_each(|step| unsafe { store_split_line(zero, zero, line.add(step * SPLIT_BYTES)) });
             return;
         }
-        let (begin, end) = (i32::from(begin), i32::from(end));
         let none = _mm512_set1_ps(f32::NEG_INFINITY);
-        let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let score = |subtile: usize| {
-            let sums = Avx512::load(&scores[4 * (subtile / 2) + 2 * tile + subtile % 2][row]);
-            let mut score = _mm512_mul_ps(sums, _mm512_set1_ps(scale));
-            if let Some(cap) = cap {
-                let cap = _mm512_set1_ps(cap);
-                score = _mm512_mul_ps(cap, Avx512::tanh(_mm512_div_ps(score, cap)));
-            }
-            if WHOLE {
-                return score;
-            }
-            let position = _mm512_add_epi32(numbers, _mm512_set1_epi32((subtile * LANES) as i32));
-            let after = _mm512_cmpge_epi32_mask(position, _mm512_set1_epi32(begin));
-            let before = _mm512_cmplt_epi32_mask(position, _mm512_set1_epi32(end));
-            _mm512_mask_blend_ps(after & before, none, score)
-        };
-        let mut found = [none; SUBTILES];
+        let mut found = [[none; 2]; STEPS];
         let mut most = none;
-        for subtile in subtiles.clone() {
-            found[subtile] = score(subtile);
-            most = _mm512_max_ps(most, found[subtile]);
+        for step in steps.clone() {
+            for half in 0..2 {
+                let mut score = Avx512::load(&scores[4 * step + 2 * tile + half][row]);
+                if let Some(cap) = cap {
+                    let tanh = Avx512::tanh(_mm512_div_ps(score, _mm512_set1_ps(cap)));
+                    score = _mm512_mul_ps(_mm512_set1_ps(cap * LOG2_E), tanh);
+                }
+                if !WHOLE {
+                    let before = |position: u8| {
+                        let first = (step * TILE + half * LANES) as u32;
+                        (1u32 << u32::from(position).saturating_sub(first).min(LANES as u32)) - 1
+                    };
+                    score = _mm512_mask_blend_ps((before(end) & !before(begin)) as u16, none, score);
+                }
+                found[step][half] = score;
+                most = _mm512_max_ps(most, score);
+            }
         }
-        let before = *largest;
-        let most = _mm512_reduce_max_ps(most).max(before);
         let mut sum = Avx512::load(total);
-        if most != before {
-            let shrunk = Avx512::exp(_mm512_set1_ps(before - most));
+        let before = *largest;
+        if Avx512::any_above(most, _mm512_set1_ps(before)) {
+            *largest = _mm512_reduce_max_ps(most);
+            let shrunk = exp2(_mm512_set1_ps(before - *largest));
             *shrink = _mm512_cvtss_f32(shrunk);
-            *largest = most;
             sum = _mm512_mul_ps(sum, shrunk);
         }
-        for subtile in subtiles {
-            let weight = Avx512::exp(_mm512_sub_ps(found[subtile], _mm512_set1_ps(most)));
-            sum = _mm512_add_ps(sum, weight);
-            // SAFETY: as above.
-            unsafe { store_split(weight, part(subtile)) };
+        let most = _mm512_set1_ps(*largest);
+        for step in steps {
+            let first = exp2(_mm512_sub_ps(found[step][0], most));
+            let second = exp2(_mm512_sub_ps(found[step][1], most));
+            sum = _mm512_add_ps(_mm512_add_ps(sum, first), second);
+            // SAFETY: the caller's promise.
+            unsafe { store_split_line(first, second, line.add(step * SPLIT_BYTES)) };
         }
         Avx512::store(sum, total);
     }
+}
+
+/// `2^x`, within 2e-7 of itself; 0 of minus infinity.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn exp2(x: __m512) -> __m512 {
+    /// Of `2^r` for `r` from 0 to 1, as close as can be in proportion to it with the ends exact.
+    const POLYNOMIAL: [f32; 6] =
+        [1.0, 0.693_151_7, 0.240_159_27, 0.055_818_676, 0.008_990_995, 0.001_879_318_6];
+    /// Less the largest whole number that is not above it.
+    const FRACTION: i32 = 0b1001;
+    let r = _mm512_reduce_ps::<FRACTION>(x);
+    let mut y = _mm512_set1_ps(POLYNOMIAL[5]);
+    for i in (0..5).rev() {
+        y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(POLYNOMIAL[i]));
+    }
+    // Times two to the power of that whole number.
+    _mm512_scalef_ps(y, x)
 }
 
 /// Some queries that read the same key and value head.
@@ -185,7 +200,8 @@ impl TileAttention<'_> {
         let (tile, line) = (query / TILE_ROWS, query % TILE_ROWS);
         let bytes = self.steps() * SPLIT_BYTES;
         let start: *mut u8 = self.scratch.queries.start_of(tile * bytes, bytes);
-        unsafe { Split { x, out: start.add(64 * line) }.run() };
+        let factor = if self.cap.is_some() { self.scale } else { self.scale * LOG2_E };
+        unsafe { Split { x, factor, out: start.add(64 * line) }.run() };
     }
 
     /// Forgets what was seen before.
@@ -211,12 +227,16 @@ impl TileAttention<'_> {
         unsafe {
             let _tiles = Tiles::configure(&WHOLE);
             self.unpack(tile, seen);
-            for (pair, visible) in visible.chunks(2 * TILE_ROWS).enumerate() {
-                let seen = steps_seen(visible);
-                if !seen.is_empty() {
-                    self.add(pair, visible, seen);
-                }
+            let pairs = || {
+                let pairs = visible.chunks(2 * TILE_ROWS).enumerate();
+                pairs.map(|(pair, visible)| (pair, visible, steps_seen(visible))).filter(|p| !p.2.is_empty())
+            };
+            pairs().for_each(|(pair, visible, seen)| self.score(pair, visible, seen));
+            for (pair, visible, seen) in pairs() {
+                self.soften(pair, visible, seen);
+                self.shrink(pair, visible.len());
             }
+            pairs().for_each(|(pair, visible, seen)| self.sum(pair, visible, seen));
         }
     }
 
@@ -239,7 +259,10 @@ impl TileAttention<'_> {
                 let to = unsafe { room.add((subtile * steps + step) * SPLIT_BYTES) };
                 for pair in 0..TILE / 2 {
                     let d = step * TILE + 2 * pair;
-                    unsafe { put_pair(element(d), element(d + 1), to.add(64 * pair)) };
+                    let (x, y, to) = (element(d), element(d + 1), unsafe { to.add(64 * pair) });
+                    unsafe {
+                        if T::SCALED { put_pair::<false>(x, y, to) } else { put_pair::<true>(x, y, to) }
+                    };
                 }
             }
         }
@@ -256,51 +279,55 @@ impl TileAttention<'_> {
                 let to = unsafe { room.add((vector * STEPS + step) * SPLIT_BYTES) };
                 for pair in 0..TILE / 2 {
                     let position = step * TILE + 2 * pair;
-                    unsafe { put_pair(element(position), element(position + 1), to.add(64 * pair)) };
+                    let (x, y) = (element(position), element(position + 1));
+                    let to = unsafe { to.add(64 * pair) };
+                    unsafe {
+                        if T::SCALED { put_pair::<false>(x, y, to) } else { put_pair::<true>(x, y, to) }
+                    };
                 }
             }
         }
     }
 
-    /// Adds what is seen of the block to two tiles of queries.
+    /// Scores of two tiles of queries with what is seen of the block.
     #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn add(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
-        let s = self.scratch;
-        let both = visible.len() > TILE_ROWS;
-        let query_bytes = self.steps() * SPLIT_BYTES;
-        let queries: *mut u8 = s.queries.start_of(2 * pair * query_bytes, 2 * query_bytes);
-        let keys: *mut u8 = s.keys.start_of(0, SUBTILES * query_bytes);
-        let scores: *mut u8 = s.scores.start_of(0, SUBTILES / 2 * 4 * TILE_BYTES);
-        for step in seen.clone() {
+    #[target_feature(enable = "avx512f")]
+    unsafe fn score(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
+        let (s, bytes) = (self.scratch, self.steps() * SPLIT_BYTES);
+        let queries: *mut u8 = s.queries.start_of(2 * pair * bytes, 2 * bytes);
+        let keys: *mut u8 = s.keys.start_of(0, SUBTILES * bytes);
+        let scores: *mut u8 = s.scores.start_of(pair * SCORES_BYTES, SCORES_BYTES);
+        for step in seen {
             unsafe {
-                let b = keys.add(2 * step * query_bytes);
-                let stretch =
-                    stretch([queries, queries.add(query_bytes)], [b, b.add(query_bytes)], self.steps());
+                let b = keys.add(2 * step * bytes);
+                let stretch = stretch([queries, queries.add(bytes)], [b, b.add(bytes)], self.steps());
                 let c = scores.add(step * 4 * TILE_BYTES);
-                if both {
+                if visible.len() > TILE_ROWS {
                     multiply_two::<true, true>(stretch, c);
                 } else {
                     multiply_one::<true, true>(stretch, c);
                 }
             }
         }
-        self.soften(pair, visible, seen.clone());
-        self.shrink(pair, visible.len());
-        let weight_bytes = STEPS * SPLIT_BYTES;
-        let weights: *mut u8 = s.weights.start_of(0, 2 * weight_bytes);
-        let values: *mut u8 = s.values.start_of(0, 2 * self.vector_pairs() * weight_bytes);
-        let sums: *mut u8 = s
-            .sums
-            .start_of(pair * self.vector_pairs() * 4 * TILE_BYTES, self.vector_pairs() * 4 * TILE_BYTES);
+    }
+
+    /// Adds the values of what is seen of the block by their weights.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn sum(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
+        let (s, bytes) = (self.scratch, STEPS * SPLIT_BYTES);
+        let weights: *mut u8 = s.weights.start_of(2 * pair * bytes, 2 * bytes);
+        let values: *mut u8 = s.values.start_of(0, 2 * self.vector_pairs() * bytes);
+        let sums_bytes = self.vector_pairs() * 4 * TILE_BYTES;
+        let sums: *mut u8 = s.sums.start_of(pair * sums_bytes, sums_bytes);
         for vectors in 0..self.vector_pairs() {
             unsafe {
                 let from = seen.start * SPLIT_BYTES;
                 let a = weights.add(from);
-                let b = values.add(2 * vectors * weight_bytes + from);
-                let stretch = stretch([a, a.add(weight_bytes)], [b, b.add(weight_bytes)], seen.len());
+                let b = values.add(2 * vectors * bytes + from);
+                let stretch = stretch([a, a.add(bytes)], [b, b.add(bytes)], seen.len());
                 let c = sums.add(vectors * 4 * TILE_BYTES);
-                if both {
+                if visible.len() > TILE_ROWS {
                     multiply_two::<true, false>(stretch, c);
                 } else {
                     multiply_one::<true, false>(stretch, c);
@@ -315,14 +342,15 @@ impl TileAttention<'_> {
     fn soften(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
         let s = self.scratch;
         let first = pair * 2 * TILE_ROWS;
-        let scores: &[f32] = unsafe { s.scores.get(0, SUBTILES / 2 * 4 * TILE_BYTES / size_of::<f32>()) };
+        let scores: &[f32] = unsafe { s.scores.get(pair * SCORES_BYTES, SCORES_BYTES / size_of::<f32>()) };
         let scores = scores.as_chunks::<LANES>().0.as_chunks::<TILE_ROWS>().0;
-        let weights: *mut u8 = s.weights.start_of(0, 2 * STEPS * SPLIT_BYTES);
+        let bytes = 2 * STEPS * SPLIT_BYTES;
+        let weights: *mut u8 = s.weights.start_of(pair * bytes, bytes);
         let (totals, largest, shrink): (&mut [f32], &mut [f32], &mut [f32]) = unsafe {
             (
                 s.totals.get_mut(first * LANES * size_of::<f32>(), visible.len() * LANES),
                 s.largest.get_mut(first * size_of::<f32>(), visible.len()),
-                s.shrink.get_mut(0, visible.len()),
+                s.shrink.get_mut(first * size_of::<f32>(), visible.len()),
             )
         };
         let totals = totals.as_chunks_mut::<LANES>().0;
@@ -339,9 +367,9 @@ impl TileAttention<'_> {
             };
             unsafe {
                 if visible == [0, BLOCK as u8] {
-                    query.soften::<true>(self.scale, self.cap, visible, seen.clone());
+                    query.soften::<true>(self.cap, visible, seen.clone());
                 } else {
-                    query.soften::<false>(self.scale, self.cap, visible, seen.clone());
+                    query.soften::<false>(self.cap, visible, seen.clone());
                 }
             }
         }
@@ -355,7 +383,7 @@ impl TileAttention<'_> {
         let (sums, shrink): (&mut [f32], &[f32]) = unsafe {
             (
                 self.scratch.sums.get_mut(pair * bytes, bytes / size_of::<f32>()),
-                self.scratch.shrink.get(0, queries),
+                self.scratch.shrink.get(pair * 2 * TILE_ROWS * size_of::<f32>(), queries),
             )
         };
         let tiles = sums.as_chunks_mut::<LANES>().0.as_chunks_mut::<TILE_ROWS>().0;
@@ -385,23 +413,62 @@ impl TileAttention<'_> {
             )
         };
         let tiles = sums.as_chunks::<LANES>().0.as_chunks::<TILE_ROWS>().0;
-        let total = Avx512::sum(unsafe { _mm512_loadu_ps(total.as_ptr()) });
+        let total = _mm512_set1_ps(Avx512::sum(unsafe { _mm512_loadu_ps(total.as_ptr()) }));
         for (vector, out) in out.chunks_mut(LANES).enumerate() {
-            let sums = &tiles[4 * (vector / 2) + 2 * tile + vector % 2][row];
-            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / total);
+            let sums = Avx512::load(&tiles[4 * (vector / 2) + 2 * tile + vector % 2][row]);
+            // SAFETY: as many as there are.
+            unsafe {
+                let lanes = !0 >> (LANES - out.len());
+                _mm512_mask_storeu_ps(out.as_mut_ptr(), lanes, _mm512_div_ps(sums, total));
+            }
         }
     }
 }
 
-/// The tiles of positions that any of the queries sees.
+/// The tiles of positions that any of the queries sees, of which none begins or ends before the one in front of it.
 fn steps_seen(visible: &[[u8; 2]]) -> Range<usize> {
-    let seen = visible.iter().filter(|v| v[0] < v[1]);
-    let (begin, end) =
-        seen.fold((BLOCK, 0), |(b, e), v| (b.min(usize::from(v[0])), e.max(usize::from(v[1]))));
-    if begin < end { begin / TILE..end.div_ceil(TILE) } else { 0..0 }
+    let sees = |v: &&[u8; 2]| v[0] < v[1];
+    match (visible.iter().find(sees), visible.iter().rfind(sees)) {
+        (Some(first), Some(last)) => usize::from(first[0]) / TILE..usize::from(last[1]).div_ceil(TILE),
+        _ => 0..0,
+    }
 }
 
 #[inline]
 fn stretch([a0, a1]: [*mut u8; 2], [b0, b1]: [*mut u8; 2], steps: usize) -> Stretch {
     Stretch { a: [a0, a1], b: [b0, b1], steps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    /// # Safety
+    /// The processor has AVX-512.
+    #[target_feature(enable = "avx512f,avx512dq")]
+    unsafe fn powers(x: [f32; LANES]) -> [f32; LANES] {
+        let mut y = [0.0; LANES];
+        Avx512::store(exp2(Avx512::load(&x)), &mut y);
+        y
+    }
+
+    #[test]
+    fn powers_of_two_are_close_to_the_real_ones() {
+        if !Isa::Avx512.is_available() {
+            return;
+        }
+        for step in 0..2000 {
+            let x: [f32; LANES] = std::array::from_fn(|i| -0.07 * (step as f32 + i as f32 / 16.0));
+            // SAFETY: asked for above.
+            for (x, y) in x.into_iter().zip(unsafe { powers(x) }) {
+                let exact = f64::from(x).exp2();
+                assert!((f64::from(y) - exact).abs() <= 2e-7 * exact + 1e-44, "2^{x} = {y}");
+            }
+        }
+        let ends: [f32; LANES] = std::array::from_fn(|i| [0.0, f32::NEG_INFINITY, -1e9, f32::NAN][i % 4]);
+        // SAFETY: as above.
+        let [one, none, nearly_none, unknown, ..] = unsafe { powers(ends) };
+        assert!(one == 1.0 && none == 0.0 && nearly_none == 0.0 && unknown.is_nan());
+    }
 }

@@ -13,6 +13,8 @@ const HALF: i32 = 0x8000;
 /// Splits one row of activations.
 pub(crate) struct Split<'a> {
     pub(crate) x: &'a [f32],
+    /// What they are multiplied by.
+    pub(crate) factor: f32,
     /// The row's line in its block's first tile.
     pub(crate) out: *mut u8,
 }
@@ -32,7 +34,8 @@ impl Split<'_> {
                 // SAFETY: the vector is read from an array of its size; the row has lines in as many tiles as it needs.
                 unsafe {
                     let to = self.out.add(tile * SPLIT_BYTES + half * size_of::<__m256i>());
-                    store_split(_mm512_loadu_ps(x.as_ptr()), to);
+                    let x = _mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), _mm512_set1_ps(self.factor));
+                    store_split(x, to);
                 }
             }
         }
@@ -55,6 +58,41 @@ pub(super) unsafe fn store_split(x: __m512, to: *mut u8) {
     }
 }
 
+/// Writes a line of a split tile: 32 columns of one row.
+///
+/// # Safety
+/// There is a line at `to` and another a tile further on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn store_split_line(x: __m512, y: __m512, to: *mut u8) {
+    /// The upper halves of one vector's numbers, then the other's.
+    const UPPER: [u16; 32] = {
+        let mut order = [0; 32];
+        let mut i = 0;
+        while i < order.len() {
+            order[i] = 2 * i as u16 + 1;
+            i += 1;
+        }
+        order
+    };
+    let ([xh, xl], [yh, yl]) = (parts(x), parts(y));
+    // SAFETY: the caller's promise; as many words as a vector has.
+    unsafe {
+        let upper = _mm512_loadu_si512(UPPER.as_ptr().cast());
+        _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi16(xh, upper, yh));
+        _mm512_storeu_si512(to.add(TILE_BYTES).cast(), _mm512_permutex2var_epi16(xl, upper, yl));
+    }
+}
+
+/// The high and low parts of numbers, in the upper halves of integers; the lower ones of the low parts are anything.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn parts(x: __m512) -> [__m512i; 2] {
+    let high = high_part(x);
+    let low = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
+    [high, _mm512_add_epi32(_mm512_castps_si512(low), _mm512_set1_epi32(HALF))]
+}
+
 /// The numbers rounded to bf16, as bits of `f32`.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -74,11 +112,23 @@ fn upper_halves(x: __m512i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn split_pair(x: __m512, y: __m512) -> [__m512i; 2] {
-    let (xh, yh) = (high_part(x), high_part(y));
-    let xl = _mm512_sub_ps(x, _mm512_castsi512_ps(xh));
-    let yl = _mm512_sub_ps(y, _mm512_castsi512_ps(yh));
-    let round = |low: __m512| _mm512_add_epi32(_mm512_castps_si512(low), _mm512_set1_epi32(HALF));
-    [join(xh, yh), join(round(xl), round(yl))]
+    let ([xh, xl], [yh, yl]) = (parts(x), parts(y));
+    [join(xh, yh), join(xl, yl)]
+}
+
+/// [`split_pair`] of numbers that both parts have room for: nothing is rounded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn split_short_pair(x: __m512, y: __m512) -> [__m512i; 2] {
+    let ([xh, xl], [yh, yl]) = (short_parts(x), short_parts(y));
+    [join(xh, yh), join(xl, yl)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn short_parts(x: __m512) -> [__m512i; 2] {
+    let high = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(!0xffff));
+    [high, _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(high)))]
 }
 
 /// The upper halves of both, the first one's below.

@@ -29,6 +29,7 @@ mod pack;
 mod plan;
 mod pool;
 mod rope;
+mod share;
 mod simd;
 mod step;
 mod timing;

@@ -2,7 +2,6 @@
 //! caps folded into the products before them.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use akunu_program::program::{
     CacheLayer, Domain, Expert, Head, KvGroup, Mask, Op, Part, Program, Slice, ValueId,
@@ -14,6 +13,7 @@ use crate::kernels::product::{Group, product_fn};
 use crate::kernels::tiles::{self, Laid, LaidForm, TILE_ROWS, several_fn, tile_product_fn};
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::{BufferId, Plan};
+use crate::share::Sharing;
 use crate::simd::LANES;
 use crate::step::{
     Attention, ExpertProduct, ExpertsDown, ExpertsUp, Linear, LinearPart, Rotation, Several, Shares, Step,
@@ -65,14 +65,16 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
 
 /// Tells each product what the worker multiplies after it, experts left out; after the last one, that is the first one again.
 fn foretell(steps: &mut [Step], worker: usize) {
-    let mut after = steps.iter().find_map(|step| match step {
-        Step::Linear(linear) => linear.first(&linear.shares.own[worker]),
-        _ => None,
-    });
+    // As one row is multiplied.
+    let first = |linear: &Linear| {
+        linear.first(linear.shares.pieces[0].get(worker).unwrap_or(&linear.shares.own[worker]))
+    };
+    let mut after =
+        steps.iter().find_map(|step| if let Step::Linear(linear) = step { first(linear) } else { None });
     for step in steps.iter_mut().rev() {
         if let Step::Linear(linear) = step {
             linear.next.push(after);
-            after = linear.first(&linear.shares.own[worker]).or(after);
+            after = first(linear).or(after);
         }
     }
 }
@@ -299,6 +301,9 @@ impl Lowering<'_> {
     }
 
     fn linear(&mut self, x: ValueId, parts: &[Part], rest: &[Op]) -> Result<usize> {
+        if parts.is_empty() {
+            return Err(unsupported("a product with no matrix"));
+        }
         let weights = self.weights;
         let matrices = parts.iter().map(|p| weights.matrix(p.weight)).collect::<Result<Vec<_>>>()?;
         let forms = self.tile_forms(x, parts, rest.first())?;
@@ -358,7 +363,7 @@ impl Lowering<'_> {
             Then::Activate { pairs: Some(_), .. } => sharing.shares(tiles::gate_panels(TileForm::Pairs)),
             _ => own.clone(),
         };
-        let shares = Shares { own, tiled, pieces: LEAST_BYTES.map(|least| sharing.pieces(least)) };
+        let shares = Shares { own, tiled, pieces: sharing.pieces() };
         let parts = parts
             .iter()
             .zip(matrices)
@@ -527,134 +532,6 @@ fn shares_well(pieces: usize, workers: usize) -> bool {
     pieces.div_ceil(workers) * workers * 8 <= pieces * 9
 }
 
-/// Where a worker's share is cut into pieces, in sixteenths: what comes before the first cut is done by the worker itself.
-const CUTS: [usize; 5] = [12, 13, 14, 15, 16];
-
-/// Pieces of a share at least, if it is cut at all.
-const LEAST_PIECES: usize = 8;
-
-/// Bytes of a piece at least, for a few rows and for several: those have more to do before they begin.
-const LEAST_BYTES: [usize; 2] = [16 << 10, 64 << 10];
-
-/// How the panels of a step's parts are given out.
-struct Sharing<'a> {
-    parts: &'a [Part],
-    /// Bytes of a panel of each part.
-    costs: Vec<usize>,
-    workers: usize,
-    /// Whether the same panels of every part belong together.
-    same: bool,
-}
-
-impl<'a> Sharing<'a> {
-    fn new(matrices: &[&Matrix], parts: &'a [Part], workers: usize, same: bool) -> Sharing<'a> {
-        let costs = matrices.iter().map(|m| (m.bytes() / m.panels().max(1)).max(1)).collect();
-        Sharing { parts, costs, workers, same }
-    }
-
-    fn panels(&self, part: usize) -> Range<usize> {
-        let weight = self.parts[part].weight;
-        weight.first / LANES..(weight.first + weight.rows).div_ceil(LANES)
-    }
-
-    /// Bytes of the first parts.
-    fn bytes(&self, parts: usize) -> usize {
-        (0..parts).map(|part| self.panels(part).len() * self.costs[part]).sum()
-    }
-
-    /// The panel of a part at which some fraction of all work is done, a multiple of so many from the first on.
-    fn cut(&self, part: usize, [numerator, denominator]: [usize; 2], multiple: usize) -> usize {
-        let all = self.panels(part);
-        let at = if self.same {
-            all.len().div_ceil(multiple) * numerator / denominator
-        } else {
-            let bytes = self.bytes(self.parts.len()) * numerator / denominator;
-            bytes.saturating_sub(self.bytes(part)).div_ceil(self.costs[part] * multiple)
-        };
-        all.start + (at * multiple).min(all.len())
-    }
-
-    /// For each part, its panels between some fractions.
-    fn between(&self, fractions: [[usize; 2]; 2], multiple: usize) -> Vec<Range<usize>> {
-        let cut = |part, fraction| self.cut(part, fraction, multiple);
-        (0..self.parts.len()).map(|part| cut(part, fractions[0])..cut(part, fractions[1])).collect()
-    }
-
-    /// The panels of each part that each worker has, so many at a time: `[worker][part]`.
-    fn shares(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
-        let share = |w| self.between([[w, self.workers], [w + 1, self.workers]], multiple);
-        (0..self.workers).map(share).collect()
-    }
-
-    /// The same in pieces of so many bytes at least, `[piece][part]`; none if there is one worker, or would be few pieces.
-    fn pieces(&self, least: usize) -> Vec<Vec<Range<usize>>> {
-        let bytes: usize = if self.same { self.costs.iter().sum() } else { self.costs[0] };
-        let count = self.bytes(self.parts.len()) / bytes;
-        let enough = |m: &usize| count / m >= LEAST_PIECES * self.workers && m * bytes >= least;
-        // Some panels are gone through side by side.
-        let Some(multiple) = [4, 2].into_iter().find(enough).filter(|_| self.workers > 1) else {
-            return Vec::new();
-        };
-        let piece = |worker: usize, cuts: [usize; 2]| {
-            self.between(cuts.map(|cut| [16 * worker + cut, 16 * self.workers]), multiple)
-        };
-        let own = (0..self.workers).map(|w| piece(w, [0, CUTS[0]]));
-        let others = CUTS.windows(2).flat_map(|cut| (0..self.workers).map(|w| piece(w, [cut[0], cut[1]])));
-        own.chain(others.filter(|parts| parts.iter().any(|panels| !panels.is_empty()))).collect()
-    }
-}
-
 fn unsupported(what: &str) -> Error {
     Error::Unsupported { what: what.to_owned(), supported: "the programs akunu builds".to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use akunu_program::program::WeightId;
-
-    use super::*;
-
-    #[test]
-    fn every_panel_is_given_out_once() {
-        let part = |first, rows| Part {
-            weight: Slice { weight: WeightId(0), first, rows },
-            bias: None,
-            out: ValueId(0),
-        };
-        let cases = [
-            (vec![part(0, 49152)], vec![9792], false),
-            (vec![part(8, 5)], vec![64], false),
-            (vec![part(0, 2048), part(16, 250), part(7, 256)], vec![18432, 9000, 18432], false),
-            (vec![part(0, 1536), part(0, 1536)], vec![5184, 6000], true),
-            (vec![part(0, 5632), part(5632, 5632)], vec![18432, 18432], true),
-        ];
-        for (parts, costs, same) in cases {
-            for workers in [1, 2, 3, 16] {
-                let sharing = Sharing { parts: &parts, costs: costs.clone(), workers, same };
-                let pieces = LEAST_BYTES.map(|least| sharing.pieces(least));
-                assert!(pieces.iter().all(|p| p.is_empty() || p.len() > workers && workers > 1));
-                for list in [sharing.shares(1), sharing.shares(4)].iter().chain(&pieces) {
-                    if list.is_empty() {
-                        continue;
-                    }
-                    for part in 0..parts.len() {
-                        let mut panels: Vec<usize> =
-                            list.iter().flat_map(|ranges| ranges[part].clone()).collect();
-                        panels.sort_unstable();
-                        assert!(panels.into_iter().eq(sharing.panels(part)), "{costs:?}, {workers} workers");
-                    }
-                    let together = list.iter().all(|ranges| {
-                        let from_first = |part: usize| {
-                            let start = sharing.panels(part).start;
-                            ranges[part].start - start..ranges[part].end - start
-                        };
-                        (1..parts.len()).all(|part| from_first(part) == from_first(0))
-                    });
-                    assert!(together || !same);
-                }
-            }
-        }
-        let sharing = Sharing { parts: &[part(0, 5632)], costs: vec![18432], workers: 2, same: false };
-        assert_eq!(sharing.pieces(LEAST_BYTES[0]).len(), 2 + 2 * (CUTS.len() - 1));
-    }
 }

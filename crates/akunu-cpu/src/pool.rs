@@ -148,8 +148,8 @@ impl Team {
         self.size as usize
     }
 
-    /// The next unit, counted from 0, that no worker has taken since the last barrier: whoever is faster takes more. Between
-    /// two barriers there is one count, for one kind of work.
+    /// How many units have been taken since the last barrier, the first one of each worker left out: whoever is faster takes more.
+    /// Between two barriers there is one count, for one kind of work.
     fn take(&self) -> usize {
         self.taken.0.fetch_add(1, Ordering::Relaxed)
     }

@@ -149,12 +149,16 @@ impl Machine {
 
     /// A worker's part of some products: its share, or, where few rows are multiplied, pieces as long as there are any.
     fn linear(&self, linear: &Linear, state: &State, worker: usize, team: &Team) {
-        let Some(first) = linear.parts.first() else { return };
-        let domain = self.lowered.buffers[first.out.0].domain;
+        let domain = self.lowered.buffers[linear.parts[0].out.0].domain;
         let count = self.count(state, domain);
+        if count == 0 {
+            return;
+        }
         let next = linear.next[worker];
         let pieces = &linear.shares.pieces[usize::from(are_several(count))];
-        if pieces.is_empty() || count > TILE_ROWS || !state.in_tiles(domain).blocks.is_empty() {
+        let tiled = linear.parts.iter().any(|part| part.tiled.is_some());
+        // What is made of many rows before they are multiplied would be made for every piece.
+        if pieces.is_empty() || count > TILE_ROWS || tiled && !state.in_tiles(domain).blocks.is_empty() {
             // Tiles first: blocks of them may have rows that are not prompts.
             let panels = &linear.shares.tiled[worker];
             self.linear_tiles(&LinearTurn { linear, worker, panels, next }, state, count);

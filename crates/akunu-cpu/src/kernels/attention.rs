@@ -267,8 +267,7 @@ impl Kernel for Merge<'_> {
         let Merge { parts, stride, out } = self;
         let count = parts.len().div_ceil(stride);
         if count == 1 {
-            let sums = &parts[STATE_HEAD..][..out.len()];
-            out.copy_from_slice(sums);
+            out.copy_from_slice(&parts[STATE_HEAD..][..out.len()]);
             out.iter_mut().for_each(|out| *out /= parts[1]);
             return;
         }
@@ -277,7 +276,6 @@ impl Kernel for Merge<'_> {
             largest = largest.max(parts[part * stride]);
         }
         let mut total = 0.0;
-        let mut sums = [0.0; LANES];
         // As many as a vector has weights at a time. What they come to is kept in the output meanwhile.
         for first in (0..count).step_by(LANES) {
             let end = count.min(first + LANES);
@@ -297,6 +295,7 @@ impl Kernel for Merge<'_> {
                     let x = &parts[part * stride + STATE_HEAD + column..].as_chunks().0[0];
                     sum = S::fma(S::load(x), S::splat(weights[part - first]), sum);
                 }
+                let mut sums = [0.0; LANES];
                 S::store(sum, &mut sums);
                 out[..width].copy_from_slice(&sums[..width]);
             }

@@ -144,7 +144,7 @@ pub(crate) trait Simd: Copy {
         exp::<Self>(x)
     }
 
-    /// `1 / x` of numbers from 1 to 2^126, within 2e-7 of itself.
+    /// `1 / x` of numbers from 1 on, within 2e-7 of itself up to 2^126, and at most 2^-126 above.
     #[inline(always)]
     fn reciprocal(x: Self::F) -> Self::F {
         Self::div(Self::splat(1.0), x)

@@ -51,6 +51,9 @@ impl Kernel for Functions {
                 assert!((f64::from(x) * f64::from(y) - 1.0).abs() < 2e-7, "{}: 1 / {x} = {y}", self.0);
             }
         }
+        let large = apply(S::reciprocal, [f32::INFINITY; LANES]);
+        assert!(large.iter().all(|y| (0.0..1.2e-38).contains(y)), "{}: {large:?}", self.0);
+        assert_eq!(apply(S::erf, [f32::INFINITY; LANES]), [1.0; LANES], "{}", self.0);
         let f = apply(S::erf, [0.5; LANES])[0];
         assert!((f - 0.520_499_9).abs() < 2e-7, "{}: erf(0.5) = {f}", self.0);
         assert_eq!(apply(S::exp, [f32::NEG_INFINITY; LANES]), [0.0; LANES]);

@@ -110,13 +110,13 @@ macro_rules! load_and_add {
 }
 
 /// Steps of two row tiles by two panels, of which one is changed for each product. There is one register for either: where another
-/// thread runs on the same core, more of them would leave too few for renaming. `$low` multiplies low weights, if there are any, and
-/// ends with the first high ones and the second rows in their registers, multiplied.
+/// thread runs on the same core, more of them would leave too few for renaming. `$begin` multiplies low weights, if there are any, and
+/// the second rows with the first panel's high ones, which it leaves in their registers.
 macro_rules! two_rows {
-    ($low:expr) => {
+    ($begin:expr) => {
         concat!(
             "2:\n",
-            $low,
+            $begin,
             load_and_add!("6", "{b1} + {line}*1", "3"),
             load_and_add!("4", "{a0} + {line}*1", "1"),
             load_and_add!("6", "{b0} + {line}*1", "0"),

@@ -4,9 +4,9 @@
 //! products of the scores' weights with values, all split. What a query gets does not depend on its neighbours: blocks are
 //! visited in the order of their positions, and positions it may not see have weight zero, which adds nothing.
 //!
-//! Between products, scores become weights, and that takes longer than the products would: processors whose tiles are in use do floats of
-//! 512 bits on one of two ports, and for some hundred cycles afterwards. So all queries are scored first, then all scores become
-//! weights, and then all sums are made; and weights are powers of two, of scores that have been multiplied by what that takes as queries.
+//! While tiles are in use, and for some hundred cycles after, processors do floats of 512 bits on one of two ports
+//! (`docs/decisions/activations.md`). So all queries are scored first, then all scores become weights, and then all sums are made.
+//! Weights are powers of two: queries are multiplied by the scale and log₂ e when they are taken.
 
 use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
@@ -52,7 +52,7 @@ pub(crate) struct AttentionScratch {
     sums: Shared,
     /// `[query]`: total weights of positions by their number modulo 16.
     totals: Shared,
-    /// `[query]`: the largest score so far, as all scores to base 2.
+    /// `[query]`: the largest score so far, to base 2 as all scores here.
     largest: Shared,
     /// `[query]`: by how much the block's scores shrink the sums so far.
     shrink: Shared,
@@ -116,15 +116,14 @@ impl Scored<'_> {
             for half in 0..2 {
                 let mut score = Avx512::load(&scores[4 * step + 2 * tile + half][row]);
                 if let Some(cap) = cap {
-                    let tanh = Avx512::tanh(_mm512_div_ps(score, _mm512_set1_ps(cap)));
-                    score = _mm512_mul_ps(_mm512_set1_ps(cap * LOG2_E), tanh);
+                    score = _mm512_mul_ps(_mm512_set1_ps(cap * LOG2_E), Avx512::tanh(score));
                 }
                 if !WHOLE {
-                    let before = |position: u8| {
+                    let below = |position: u8| {
                         let first = (step * TILE + half * LANES) as u32;
                         (1u32 << u32::from(position).saturating_sub(first).min(LANES as u32)) - 1
                     };
-                    score = _mm512_mask_blend_ps((before(end) & !before(begin)) as u16, none, score);
+                    score = _mm512_mask_blend_ps((below(end) & !below(begin)) as u16, none, score);
                 }
                 found[step][half] = score;
                 most = _mm512_max_ps(most, score);
@@ -168,6 +167,24 @@ fn exp2(x: __m512) -> __m512 {
     _mm512_scalef_ps(y, x)
 }
 
+/// Two tiles of queries, and what they see of a block.
+struct Pair<'a> {
+    number: usize,
+    /// By each query.
+    visible: &'a [[u8; 2]],
+    /// By any of them; not nothing.
+    seen: Range<usize>,
+}
+
+impl<'a> Pair<'a> {
+    /// Those that see anything.
+    fn of(visible: &'a [[u8; 2]]) -> impl Iterator<Item = Pair<'a>> {
+        let pairs = visible.chunks(2 * TILE_ROWS).enumerate();
+        let pairs = pairs.map(|(number, visible)| Pair { number, visible, seen: steps_seen(visible) });
+        pairs.filter(|pair| !pair.seen.is_empty())
+    }
+}
+
 /// Some queries that read the same key and value head.
 pub(crate) struct TileAttention<'a> {
     /// This worker's own.
@@ -200,7 +217,11 @@ impl TileAttention<'_> {
         let (tile, line) = (query / TILE_ROWS, query % TILE_ROWS);
         let bytes = self.steps() * SPLIT_BYTES;
         let start: *mut u8 = self.scratch.queries.start_of(tile * bytes, bytes);
-        let factor = if self.cap.is_some() { self.scale } else { self.scale * LOG2_E };
+        // Of capped scores, the logarithm's base is changed after that.
+        let factor = match self.cap {
+            Some(cap) => self.scale / cap,
+            None => self.scale * LOG2_E,
+        };
         unsafe { Split { x, factor, out: start.add(64 * line) }.run() };
     }
 
@@ -227,16 +248,16 @@ impl TileAttention<'_> {
         unsafe {
             let _tiles = Tiles::configure(&WHOLE);
             self.unpack(tile, seen);
-            let pairs = || {
-                let pairs = visible.chunks(2 * TILE_ROWS).enumerate();
-                pairs.map(|(pair, visible)| (pair, visible, steps_seen(visible))).filter(|p| !p.2.is_empty())
-            };
-            pairs().for_each(|(pair, visible, seen)| self.score(pair, visible, seen));
-            for (pair, visible, seen) in pairs() {
-                self.soften(pair, visible, seen);
-                self.shrink(pair, visible.len());
+            for pair in Pair::of(visible) {
+                self.score(&pair);
             }
-            pairs().for_each(|(pair, visible, seen)| self.sum(pair, visible, seen));
+            for pair in Pair::of(visible) {
+                self.soften(&pair);
+                self.shrink(&pair);
+            }
+            for pair in Pair::of(visible) {
+                self.sum(&pair);
+            }
         }
     }
 
@@ -259,10 +280,7 @@ impl TileAttention<'_> {
                 let to = unsafe { room.add((subtile * steps + step) * SPLIT_BYTES) };
                 for pair in 0..TILE / 2 {
                     let d = step * TILE + 2 * pair;
-                    let (x, y, to) = (element(d), element(d + 1), unsafe { to.add(64 * pair) });
-                    unsafe {
-                        if T::SCALED { put_pair::<false>(x, y, to) } else { put_pair::<true>(x, y, to) }
-                    };
+                    unsafe { put_pair(element(d), element(d + 1), !T::SCALED, to.add(64 * pair)) };
                 }
             }
         }
@@ -280,10 +298,7 @@ impl TileAttention<'_> {
                 for pair in 0..TILE / 2 {
                     let position = step * TILE + 2 * pair;
                     let (x, y) = (element(position), element(position + 1));
-                    let to = unsafe { to.add(64 * pair) };
-                    unsafe {
-                        if T::SCALED { put_pair::<false>(x, y, to) } else { put_pair::<true>(x, y, to) }
-                    };
+                    unsafe { put_pair(x, y, !T::SCALED, to.add(64 * pair)) };
                 }
             }
         }
@@ -292,17 +307,17 @@ impl TileAttention<'_> {
     /// Scores of two tiles of queries with what is seen of the block.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn score(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
+    unsafe fn score(&self, pair: &Pair<'_>) {
         let (s, bytes) = (self.scratch, self.steps() * SPLIT_BYTES);
-        let queries: *mut u8 = s.queries.start_of(2 * pair * bytes, 2 * bytes);
+        let queries: *mut u8 = s.queries.start_of(2 * pair.number * bytes, 2 * bytes);
         let keys: *mut u8 = s.keys.start_of(0, SUBTILES * bytes);
-        let scores: *mut u8 = s.scores.start_of(pair * SCORES_BYTES, SCORES_BYTES);
-        for step in seen {
+        let scores: *mut u8 = s.scores.start_of(pair.number * SCORES_BYTES, SCORES_BYTES);
+        for step in pair.seen.clone() {
             unsafe {
                 let b = keys.add(2 * step * bytes);
                 let stretch = stretch([queries, queries.add(bytes)], [b, b.add(bytes)], self.steps());
                 let c = scores.add(step * 4 * TILE_BYTES);
-                if visible.len() > TILE_ROWS {
+                if pair.visible.len() > TILE_ROWS {
                     multiply_two::<true, true>(stretch, c);
                 } else {
                     multiply_one::<true, true>(stretch, c);
@@ -314,20 +329,20 @@ impl TileAttention<'_> {
     /// Adds the values of what is seen of the block by their weights.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn sum(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
+    unsafe fn sum(&self, pair: &Pair<'_>) {
         let (s, bytes) = (self.scratch, STEPS * SPLIT_BYTES);
-        let weights: *mut u8 = s.weights.start_of(2 * pair * bytes, 2 * bytes);
+        let weights: *mut u8 = s.weights.start_of(2 * pair.number * bytes, 2 * bytes);
         let values: *mut u8 = s.values.start_of(0, 2 * self.vector_pairs() * bytes);
         let sums_bytes = self.vector_pairs() * 4 * TILE_BYTES;
-        let sums: *mut u8 = s.sums.start_of(pair * sums_bytes, sums_bytes);
+        let sums: *mut u8 = s.sums.start_of(pair.number * sums_bytes, sums_bytes);
         for vectors in 0..self.vector_pairs() {
             unsafe {
-                let from = seen.start * SPLIT_BYTES;
+                let from = pair.seen.start * SPLIT_BYTES;
                 let a = weights.add(from);
                 let b = values.add(2 * vectors * bytes + from);
-                let stretch = stretch([a, a.add(bytes)], [b, b.add(bytes)], seen.len());
+                let stretch = stretch([a, a.add(bytes)], [b, b.add(bytes)], pair.seen.len());
                 let c = sums.add(vectors * 4 * TILE_BYTES);
-                if visible.len() > TILE_ROWS {
+                if pair.visible.len() > TILE_ROWS {
                     multiply_two::<true, false>(stretch, c);
                 } else {
                     multiply_one::<true, false>(stretch, c);
@@ -339,13 +354,14 @@ impl TileAttention<'_> {
     /// Turns scores into weights relative to the largest score so far.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn soften(&self, pair: usize, visible: &[[u8; 2]], seen: Range<usize>) {
+    fn soften(&self, pair: &Pair<'_>) {
         let s = self.scratch;
-        let first = pair * 2 * TILE_ROWS;
-        let scores: &[f32] = unsafe { s.scores.get(pair * SCORES_BYTES, SCORES_BYTES / size_of::<f32>()) };
+        let Pair { number, visible, ref seen } = *pair;
+        let first = number * 2 * TILE_ROWS;
+        let scores: &[f32] = unsafe { s.scores.get(number * SCORES_BYTES, SCORES_BYTES / size_of::<f32>()) };
         let scores = scores.as_chunks::<LANES>().0.as_chunks::<TILE_ROWS>().0;
         let bytes = 2 * STEPS * SPLIT_BYTES;
-        let weights: *mut u8 = s.weights.start_of(pair * bytes, bytes);
+        let weights: *mut u8 = s.weights.start_of(number * bytes, bytes);
         let (totals, largest, shrink): (&mut [f32], &mut [f32], &mut [f32]) = unsafe {
             (
                 s.totals.get_mut(first * LANES * size_of::<f32>(), visible.len() * LANES),
@@ -378,12 +394,12 @@ impl TileAttention<'_> {
     /// Brings the sums of two tiles of queries to the scale of the new weights.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn shrink(&self, pair: usize, queries: usize) {
+    fn shrink(&self, pair: &Pair<'_>) {
         let bytes = self.vector_pairs() * 4 * TILE_BYTES;
         let (sums, shrink): (&mut [f32], &[f32]) = unsafe {
             (
-                self.scratch.sums.get_mut(pair * bytes, bytes / size_of::<f32>()),
-                self.scratch.shrink.get(pair * 2 * TILE_ROWS * size_of::<f32>(), queries),
+                self.scratch.sums.get_mut(pair.number * bytes, bytes / size_of::<f32>()),
+                self.scratch.shrink.get(pair.number * 2 * TILE_ROWS * size_of::<f32>(), pair.visible.len()),
             )
         };
         let tiles = sums.as_chunks_mut::<LANES>().0.as_chunks_mut::<TILE_ROWS>().0;
@@ -427,6 +443,7 @@ impl TileAttention<'_> {
 
 /// The tiles of positions that any of the queries sees, of which none begins or ends before the one in front of it.
 fn steps_seen(visible: &[[u8; 2]]) -> Range<usize> {
+    debug_assert!(visible.is_sorted_by(|a, b| a[0] <= b[0] && a[1] <= b[1]));
     let sees = |v: &&[u8; 2]| v[0] < v[1];
     match (visible.iter().find(sees), visible.iter().rfind(sees)) {
         (Some(first), Some(last)) => usize::from(first[0]) / TILE..usize::from(last[1]).div_ceil(TILE),

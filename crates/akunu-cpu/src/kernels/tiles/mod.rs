@@ -5,7 +5,7 @@
 //!
 //! With AMX products are of tiles. With integer weights a number is a [word](words), 16 bits under the scale of its stretch of columns, and a product is three of
 //! tiles of bytes. With weights that are floats, and in attention, a number is split into two of bf16, `x = high + low` to 16 bits, and a product of splits is
-//! `high·high + high·low + low·high`: what is left out is below 2⁻¹⁶ of it. A *tile* is sixteen rows of 64 bytes:
+//! `high·high + high·low + low·high`: what is left out is below 2⁻¹⁵ of it. A *tile* is sixteen rows of 64 bytes:
 //!
 //! | tile | row | holds |
 //! |---|---|---|

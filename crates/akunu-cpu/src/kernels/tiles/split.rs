@@ -49,12 +49,11 @@ impl Split<'_> {
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn store_split(x: __m512, to: *mut u8) {
-    let high = high_part(x);
-    let low = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
+    let [high, low] = parts(x);
     // SAFETY: the caller's promise.
     unsafe {
         _mm256_storeu_si256(to.cast(), upper_halves(high));
-        _mm256_storeu_si256(to.add(TILE_BYTES).cast(), upper_halves(high_part(low)));
+        _mm256_storeu_si256(to.add(TILE_BYTES).cast(), upper_halves(low));
     }
 }
 

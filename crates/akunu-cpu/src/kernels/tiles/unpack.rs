@@ -229,14 +229,15 @@ unsafe fn put_words(even: __m512i, odd: __m512i, to: *mut u8) {
     }
 }
 
-/// Writes a line of a split tile: sixteen numbers of two columns. `SHORT`: they have no more bits than both parts, as those of F16.
+/// Writes a line of a split tile: sixteen numbers of two columns, which are `short` if they have no more bits than
+/// both parts, as those of F16.
 ///
 /// # Safety
 /// There is a line at `to` and another a tile further on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn put_pair<const SHORT: bool>(x: __m512, y: __m512, to: *mut u8) {
-    let [high, low] = if SHORT { split_short_pair(x, y) } else { split_pair(x, y) };
+pub(super) unsafe fn put_pair(x: __m512, y: __m512, short: bool, to: *mut u8) {
+    let [high, low] = if short { split_short_pair(x, y) } else { split_pair(x, y) };
     // SAFETY: the caller's promise.
     unsafe {
         _mm512_storeu_si512(to.cast(), high);
@@ -265,7 +266,7 @@ impl<'a, T: Float> Weights<'a> for Floats<'a, T> {
         for pair in 0..TILE / 2 {
             let k = tile * TILE + 2 * pair;
             // SAFETY: a split tile has sixteen lines of each part.
-            unsafe { put_pair::<false>(column(k), column(k + 1), to.add(64 * pair)) };
+            unsafe { put_pair(column(k), column(k + 1), false, to.add(64 * pair)) };
         }
     }
 }

@@ -1,0 +1,160 @@
+//! How the panels of products are given out to workers.
+
+use std::ops::Range;
+
+use akunu_program::program::Part;
+
+use crate::pack::Matrix;
+use crate::simd::LANES;
+
+/// Into how many parts a share is cut, and how many of them its worker does in any case.
+const CUTS: usize = 16;
+const OWN_CUTS: usize = 12;
+
+/// What a cut may be a multiple of, in panels: products of one row take four side by side, or two.
+const MULTIPLES: [usize; 2] = [4, 2];
+
+/// Such multiples in a share at least, if it is cut.
+const LEAST_MULTIPLES: usize = 8;
+
+/// Bytes of such a multiple at least, in the first part, for a few rows and for several: those have more to do before they begin.
+const LEAST_BYTES: [usize; 2] = [16 << 10, 64 << 10];
+
+/// How the panels of a step's parts are given out.
+pub(crate) struct Sharing<'a> {
+    /// Not none.
+    parts: &'a [Part],
+    /// Bytes of a panel of each part.
+    costs: Vec<usize>,
+    workers: usize,
+    /// Whether the same panels of every part belong together.
+    same: bool,
+}
+
+impl<'a> Sharing<'a> {
+    pub(crate) fn new(matrices: &[&Matrix], parts: &'a [Part], workers: usize, same: bool) -> Sharing<'a> {
+        let costs = matrices.iter().map(|m| (m.bytes() / m.panels().max(1)).max(1)).collect();
+        Sharing { parts, costs, workers, same }
+    }
+
+    /// The panels of each part that each worker has, a multiple of so many: `[worker][part]`.
+    pub(crate) fn shares(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
+        let share = |w| self.between([[w, self.workers], [w + 1, self.workers]], multiple);
+        (0..self.workers).map(share).collect()
+    }
+
+    /// The same in pieces, `[piece][part]`, for a few rows and for several: first one of each worker, then some for whoever has time. None
+    /// if there is one worker, or they would be too small.
+    pub(crate) fn pieces(&self) -> [Vec<Vec<Range<usize>>>; 2] {
+        LEAST_BYTES.map(|least| self.pieces_of(least))
+    }
+
+    fn pieces_of(&self, least: usize) -> Vec<Vec<Range<usize>>> {
+        if self.workers == 1 {
+            return Vec::new();
+        }
+        let bytes: usize = if self.same { self.costs.iter().sum() } else { self.costs[0] };
+        let panels = self.bytes(self.parts.len()) / bytes;
+        let enough = |m: &usize| panels / m >= LEAST_MULTIPLES * self.workers && m * bytes >= least;
+        let Some(multiple) = MULTIPLES.into_iter().find(enough) else { return Vec::new() };
+        let piece = |worker: usize, cuts: [usize; 2]| {
+            self.between(cuts.map(|cut| [CUTS * worker + cut, CUTS * self.workers]), multiple)
+        };
+        let own = (0..self.workers).map(|w| piece(w, [0, OWN_CUTS]));
+        let others = (OWN_CUTS..CUTS).flat_map(|cut| (0..self.workers).map(move |w| (w, cut)));
+        let others = others.map(|(w, cut)| piece(w, [cut, cut + 1]));
+        own.chain(others.filter(|parts| parts.iter().any(|panels| !panels.is_empty()))).collect()
+    }
+
+    /// For each part, its panels between some fractions of all work.
+    fn between(&self, fractions: [[usize; 2]; 2], multiple: usize) -> Vec<Range<usize>> {
+        let cut = |part, fraction| self.cut(part, fraction, multiple);
+        (0..self.parts.len()).map(|part| cut(part, fractions[0])..cut(part, fractions[1])).collect()
+    }
+
+    /// The panel of a part at which some fraction of all work is done, a multiple of so many from the first on.
+    fn cut(&self, part: usize, [numerator, denominator]: [usize; 2], multiple: usize) -> usize {
+        let all = self.panels(part);
+        let at = if self.same {
+            all.len().div_ceil(multiple) * numerator / denominator
+        } else {
+            let bytes = self.bytes(self.parts.len()) * numerator / denominator;
+            bytes.saturating_sub(self.bytes(part)).div_ceil(self.costs[part] * multiple)
+        };
+        all.start + (at * multiple).min(all.len())
+    }
+
+    fn panels(&self, part: usize) -> Range<usize> {
+        let weight = self.parts[part].weight;
+        weight.first / LANES..(weight.first + weight.rows).div_ceil(LANES)
+    }
+
+    /// Bytes of the first parts.
+    fn bytes(&self, parts: usize) -> usize {
+        (0..parts).map(|part| self.panels(part).len() * self.costs[part]).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use akunu_program::program::{Slice, ValueId, WeightId};
+
+    use super::*;
+
+    fn part(first: usize, rows: usize) -> Part {
+        Part { weight: Slice { weight: WeightId(0), first, rows }, bias: None, out: ValueId(0) }
+    }
+
+    #[test]
+    fn every_panel_is_given_out_once() {
+        let cases = [
+            (vec![part(0, 49152)], vec![9792], false),
+            (vec![part(8, 5)], vec![64], false),
+            (vec![part(0, 2048), part(16, 250), part(7, 256)], vec![18432, 9000, 18432], false),
+            (vec![part(0, 1536), part(0, 1536)], vec![5184, 6000], true),
+            (vec![part(0, 5632), part(5632, 5632)], vec![18432, 18432], true),
+        ];
+        for (parts, costs, same) in cases {
+            for workers in [1, 2, 3, 16] {
+                let sharing = Sharing { parts: &parts, costs: costs.clone(), workers, same };
+                let pieces = sharing.pieces();
+                assert!(pieces.iter().all(|p| p.is_empty() || p.len() > workers && workers > 1));
+                for list in [sharing.shares(1), sharing.shares(4)].iter().chain(&pieces) {
+                    if list.is_empty() {
+                        continue;
+                    }
+                    for part in 0..parts.len() {
+                        let mut panels: Vec<usize> =
+                            list.iter().flat_map(|ranges| ranges[part].clone()).collect();
+                        panels.sort_unstable();
+                        assert!(panels.into_iter().eq(sharing.panels(part)), "{costs:?}, {workers} workers");
+                    }
+                    let together = list.iter().all(|ranges| {
+                        let from_first = |part: usize| {
+                            let start = sharing.panels(part).start;
+                            ranges[part].start - start..ranges[part].end - start
+                        };
+                        (1..parts.len()).all(|part| from_first(part) == from_first(0))
+                    });
+                    assert!(together || !same);
+                }
+            }
+        }
+    }
+
+    /// Those of the tests of bits, and of a model of 1.1B.
+    #[test]
+    fn large_products_are_cut() {
+        let pieces = |rows: &[usize], costs: &[usize], same| {
+            let parts: Vec<Part> = rows.iter().map(|rows| part(0, *rows)).collect();
+            let sharing = Sharing { parts: &parts, costs: costs.to_vec(), workers: 2, same };
+            sharing.pieces().map(|pieces| pieces.len())
+        };
+        assert_eq!(pieces(&[5632, 5632], &[18432, 18432], true), [10, 10]);
+        assert!(pieces(&[1100, 1100], &[32768, 4608], false).iter().all(|count| *count > 2));
+        assert!(pieces(&[1100, 1100], &[32768, 4608], true).iter().all(|count| *count > 2));
+        assert!(pieces(&[2048], &[32768], false).iter().all(|count| *count > 2));
+        assert!(pieces(&[512], &[131_072], false).iter().all(|count| *count > 2));
+        assert_eq!(pieces(&[576], &[5184], false), [0, 0]);
+    }
+}

@@ -97,6 +97,8 @@ impl Shared {
         self.start.as_ptr().addr()
     }
 
+    /// Not a call: a kernel that reads a panel at a time would have to save its registers for it.
+    #[inline(always)]
     fn check<T>(&self, offset: usize, count: usize) {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
         assert!(end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>()));

@@ -25,7 +25,6 @@ use crate::Isa;
 use crate::kernels::int::{B2, B3, B4, B5, B6, B8, Listed, Unpack};
 use crate::kernels::product::{LARGEST, Product};
 use crate::kernels::scales::{FloatScales, HalfScales, NibbleScales, ScaleView, SuperScales};
-use crate::memory::ask;
 use crate::pack::{Codes, Form, Matrix, Scales, TILE, TILES_PER_SUPER};
 use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
@@ -43,8 +42,8 @@ pub(crate) fn are_several(rows: usize) -> bool {
     rows >= 6
 }
 
-/// Tiles of columns that are taken at a time, at most.
-const STRETCH: usize = 10;
+/// Bytes of activations that are taken at a time, at most: they stay in the first-level cache, beside what passes by.
+const STRETCH: usize = 20 << 10;
 
 /// Panels that are taken at a time, at most: their sums go to memory and back with every stretch of columns.
 const PANELS: usize = 32;
@@ -136,6 +135,20 @@ macro_rules! bytes {
     };
 }
 
+/// Asks for a line to be in the second-level cache. Not in the first: many more can be on their way there.
+#[inline(always)]
+fn ask_early(at: *const u8) {
+    // SAFETY: nothing is read.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+}
+
+/// Asks for a line that will be written.
+#[inline(always)]
+fn ask_to_write(at: *const f32) {
+    // SAFETY: nothing is read or written, and all processors with AMX know the instruction.
+    unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, readonly, preserves_flags)) };
+}
+
 /// Weights of one step, as tiles are loaded from them.
 #[repr(C, align(64))]
 struct Weights([[u8; TILE_BYTES]; TOGETHER]);
@@ -145,35 +158,33 @@ struct Weights([[u8; TILE_BYTES]; TOGETHER]);
 struct Sums([[[f32; LANES]; TILE_ROWS]; 2 * TOGETHER]);
 
 /// The codes of a stretch of columns of some panels, tile by tile.
-struct Stream {
+struct Stream<'a> {
     at: *const u8,
-    /// Tiles that are left of the panel.
-    left: usize,
-    /// Tiles of the stretch.
-    tiles: usize,
-    /// Bytes of a panel.
+    /// Where the stretch ends in this panel.
+    end: *const u8,
+    /// Bytes of a panel, and those of them that are not of the stretch.
     panel: usize,
+    rest: usize,
     /// Panels after this one.
     panels: usize,
     /// Bytes to what is asked for.
     ahead: usize,
-    /// Where that begins for the last panels.
-    then: [usize; AHEAD],
+    /// Where that begins for the last panels. Not in here: what is looked up by number is kept in memory, with all that it is part of.
+    then: &'a [usize; AHEAD],
 }
 
-impl Stream {
+impl Stream<'_> {
     /// The next tile's codes, of so many bits.
     #[inline(always)]
     fn next(&mut self, bits: usize) -> *const [u8; 64] {
         let tile: *const [u8; 64] = self.at.cast();
         for i in 0..bits {
-            ask(tile.wrapping_add(i).cast::<u8>().wrapping_add(self.ahead));
+            ask_early(tile.wrapping_add(i).cast::<u8>().wrapping_add(self.ahead));
         }
         self.at = self.at.wrapping_add(bits * 64);
-        self.left -= 1;
-        if self.left == 0 {
-            self.left = self.tiles;
-            self.at = self.at.wrapping_add(self.panel - self.tiles * bits * 64);
+        if self.at == self.end {
+            self.at = self.at.wrapping_add(self.rest);
+            self.end = self.end.wrapping_add(self.panel);
             self.panels = self.panels.wrapping_sub(1);
             self.look_ahead();
         }
@@ -322,11 +333,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let tiles = self.x.laid.tiles;
+        let (tiles, most) = (self.x.laid.tiles, STRETCH / (2 * Self::FORM.part()));
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
         } else {
-            tiles.div_ceil(tiles.div_ceil(STRETCH)).next_multiple_of(Self::PER_STEP)
+            tiles.div_ceil(tiles.div_ceil(most)).next_multiple_of(Self::PER_STEP)
         };
         let all = self.product.panels.clone();
         if all.is_empty() {
@@ -351,12 +362,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let (x, matrix) = (self.x.laid, self.product.matrix);
         let begins = columns.start == 0;
         let ends = columns.end == x.tiles;
-        let steps = columns.len() / Self::PER_STEP;
-        let total = panels.len() * steps;
+        let total = panels.len() * columns.len() / Self::PER_STEP;
         // Rows are multiplied from here on.
         let line = self.x.rows.start.min(TILE_ROWS - ROWS);
         let rows = self.x.rows.start - line..self.x.rows.end - line;
-        let mut stream = self.stream(&panels, &columns);
+        let then = self.then(&panels, &columns);
+        let mut stream = self.stream(&panels, &columns, &then);
+        // Where the sums of a panel go from their registers, in the first row, if they do.
+        let mut out;
+        let stride = self.product.out.stride;
         // SAFETY: the worker's own scratch, which nothing else uses here.
         let room = unsafe { self.x.scratch.sums_of_panels(PANELS) };
         let mut weights = [const { MaybeUninit::<Weights>::uninit() }; 2];
@@ -364,10 +378,19 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let mut done = MaybeUninit::<Sums>::uninit();
         let done: *mut u8 = done.as_mut_ptr().cast();
         let mut sums = [Avx512::splat(0.0); TILE_ROWS];
-        let (mut panel, mut step, mut added) = (panels.start, 0, 0);
+        // Activations that are multiplied in a step, the tile whose sums are added, its panel, and which half of the ring is multiplied.
+        let first = x.parts(columns.start).wrapping_add(line * Self::FORM.line());
+        let per_step = Self::PER_STEP * 2 * Self::FORM.part();
+        let end = first.wrapping_add(columns.len() / Self::PER_STEP * per_step);
+        let mut a = first;
+        let (mut tile, mut panel, mut turn) = (columns.start, panels.start, 0);
         let mut scales = Z::view(matrix, panel, AHEAD * matrix.planes.end);
         macro_rules! begin {
             () => {
+                out = if ends { self.whole(panel) } else { None };
+                if let Some(out) = out {
+                    (0..rows.len()).for_each(|row| ask_to_write(out.wrapping_add(row * stride)));
+                }
                 each_row!(|ROW| if ROW < ROWS {
                     sums[ROW] = if begins || Z::SUPER {
                         Avx512::splat(0.0)
@@ -383,16 +406,12 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             unsafe { self.make(&mut stream, weights.add(i * Self::WEIGHTS)) };
         }
         for n in 0..=total {
-            // What is multiplied in this step, and the tiles whose sums are added.
-            let here = columns.start + step * Self::PER_STEP;
-            let tile = columns.start + added * Self::PER_STEP;
             let (other, half) = if Z::HALVES { (tile, 1) } else { (tile + 1, 0) };
             // SAFETY: AMX is available and tiles are configured; all places are in the block, the matrix, the ring and the scratch.
             unsafe {
-                let next = weights.add((n + 1) % 2 * size_of::<Weights>());
-                let b = weights.add(n % 2 * size_of::<Weights>());
+                let b = weights.add(turn);
+                let next = weights.add(turn ^ size_of::<Weights>());
                 let b_other = b.add(if Z::HALVES { Self::WEIGHTS / 2 } else { Self::WEIGHTS });
-                let a = x.parts(here).add(line * Self::FORM.line());
                 let low = Self::FORM.part();
                 let a_other = a.add(if Z::HALVES { Self::FORM.line() / 2 } else { 2 * low });
                 let done_other = done.add(2 * TILE_BYTES);
@@ -475,15 +494,19 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                     step!(n < total, n > 0, n + 1 < total);
                 }
             }
-            step = if step + 1 == steps { 0 } else { step + 1 };
+            turn ^= size_of::<Weights>();
+            a = a.wrapping_add(per_step);
+            if a == end {
+                a = first;
+            }
             if n == 0 {
                 continue;
             }
-            added += 1;
-            if added < steps {
+            tile += Self::PER_STEP;
+            if tile < columns.end {
                 continue;
             }
-            added = 0;
+            tile = columns.start;
             let partial = &mut room[panel - panels.start];
             if Z::SUPER {
                 let block = columns.start / TILES_PER_SUPER;
@@ -497,12 +520,20 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                     }
                 });
             }
-            each_row!(|ROW| if ROW < ROWS {
-                Avx512::store(sums[ROW], &mut partial[ROW]);
-            });
-            if ends {
-                for (row, sums) in partial[rows.clone()].iter().enumerate() {
-                    self.product.put::<Avx512>(row, panel, Avx512::load(sums));
+            if let Some(out) = out {
+                each_row!(|ROW| if ROW < ROWS && rows.contains(&ROW) {
+                    let out = out.wrapping_add((ROW - rows.start) * stride);
+                    // SAFETY: rows of the product, and the columns of its panels, belong to this worker alone.
+                    Avx512::store(sums[ROW], unsafe { &mut *out.cast() });
+                });
+            } else {
+                each_row!(|ROW| if ROW < ROWS {
+                    Avx512::store(sums[ROW], &mut partial[ROW]);
+                });
+                if ends {
+                    for (row, sums) in partial[rows.clone()].iter().enumerate() {
+                        self.product.put::<Avx512>(row, panel, Avx512::load(sums));
+                    }
                 }
             }
             panel += 1;
@@ -511,6 +542,14 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 begin!();
             }
         }
+    }
+
+    /// Where the outputs of a panel are in the first row, if all of them are wanted as they are.
+    fn whole(&self, panel: usize) -> Option<*mut f32> {
+        let Product { slice, out, bias, .. } = self.product;
+        let outputs = panel * LANES..(panel + 1) * LANES;
+        let whole = bias.is_none() && slice.start <= outputs.start && outputs.end <= slice.end;
+        whole.then(|| out.start.wrapping_add(outputs.start - slice.start))
     }
 
     /// Makes the next tile of weights.
@@ -533,20 +572,31 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         }
     }
 
-    /// Codes of a stretch of columns of some panels.
-    fn stream(&self, panels: &Range<usize>, columns: &Range<usize>) -> Stream {
+    /// What comes after the last panels of a stretch of columns: the first ones' next stretch, the panels behind them, or another product.
+    fn then(&self, panels: &Range<usize>, columns: &Range<usize>) -> [usize; AHEAD] {
         let matrix = self.product.matrix;
-        let (panel, tile) = (matrix.planes.end, U::BITS * 64);
-        let codes = matrix.plane::<u8>(panels.start, 0, panels.len() * panel);
-        // What comes after the last panels: the first ones' next stretch, the panels behind them, or another product.
-        let then = std::array::from_fn(|i| match self.product.next {
-            _ if columns.end < self.x.laid.tiles => matrix.address(panels.start + i, columns.end * tile),
+        std::array::from_fn(|i| match self.product.next {
+            _ if columns.end < self.x.laid.tiles => {
+                matrix.address(panels.start + i, columns.end * U::BITS * 64)
+            }
             Some((next, first)) if panels.end == self.product.panels.end => next.address(first + i, 0),
             _ => matrix.address(panels.end + i, 0),
-        });
-        let at = codes[columns.start * tile..].as_ptr();
-        let (tiles, after) = (columns.len(), panels.len() - 1);
-        let mut stream = Stream { at, left: tiles, tiles, panel, panels: after, ahead: 0, then };
+        })
+    }
+
+    /// Codes of a stretch of columns of some panels.
+    fn stream<'s>(
+        &self,
+        panels: &Range<usize>,
+        columns: &Range<usize>,
+        then: &'s [usize; AHEAD],
+    ) -> Stream<'s> {
+        let (panel, tile) = (self.product.matrix.planes.end, U::BITS * 64);
+        let codes = self.product.matrix.plane::<u8>(panels.start, 0, panels.len() * panel);
+        let codes = codes[columns.start * tile..columns.end * tile].as_ptr_range();
+        let rest = panel - columns.len() * tile;
+        let mut stream =
+            Stream { at: codes.start, end: codes.end, panel, rest, panels: panels.len() - 1, ahead: 0, then };
         stream.look_ahead();
         stream
     }

@@ -299,6 +299,7 @@ impl Machine {
             turns.pass();
             Some(distance)
         };
+        let mut begun = false;
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 match block.phase {
@@ -348,14 +349,24 @@ impl Machine {
                     }
                     Phase::Decode => {
                         if let Some(distance) = take_turn() {
+                            let later = head + distance;
+                            let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
                             if let Some(stored) = stored
                                 && state.writes_late
                             {
-                                let row = state.rows[block.first];
-                                RowView::new(self, state, worker, block.first).remember(stored, row, head);
+                                let remember = |row: usize, head: usize| {
+                                    if let Some(at) = state.rows.get(row) {
+                                        RowView::new(self, state, worker, row).remember(stored, *at, head);
+                                    }
+                                };
+                                // What was just written cannot be read before it has reached the cache, and its lines are
+                                // often another worker's: so those of the next unit are written while this one is read.
+                                if !begun {
+                                    remember(block.first, head);
+                                }
+                                begun = true;
+                                remember(row, head_then);
                             }
-                            let later = head + distance;
-                            let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
                             let after = state.rows.get(row).map_or(Next::UNKNOWN, |next| {
                                 self.next(a, state, row, head_then, a.range(*next).0)
                             });

@@ -97,7 +97,7 @@ impl Shared {
         self.start.as_ptr().addr()
     }
 
-    /// Not a call: a kernel that reads a panel at a time would have to save its registers for it.
+    /// That there are so many values. Not a call: a kernel that reads a panel at a time would have to save its registers for it.
     #[inline(always)]
     fn check<T>(&self, offset: usize, count: usize) {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));

@@ -299,7 +299,8 @@ impl Machine {
             turns.pass();
             Some(distance)
         };
-        let mut begun = false;
+        // Whether the worker's next unit is its first, of which nothing was written ahead.
+        let mut first = true;
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 match block.phase {
@@ -350,25 +351,31 @@ impl Machine {
                     Phase::Decode => {
                         if let Some(distance) = take_turn() {
                             let later = head + distance;
-                            let (row, head_then) = (block.first + later / a.kv_heads, later % a.kv_heads);
+                            let (row_then, head_then) =
+                                (block.first + later / a.kv_heads, later % a.kv_heads);
+                            let then = state.rows.get(row_then);
                             if let Some(stored) = stored
                                 && state.writes_late
                             {
                                 let remember = |row: usize, head: usize| {
-                                    if let Some(at) = state.rows.get(row) {
-                                        RowView::new(self, state, worker, row).remember(stored, *at, head);
-                                    }
+                                    RowView::new(self, state, worker, row).remember(
+                                        stored,
+                                        state.rows[row],
+                                        head,
+                                    );
                                 };
-                                // What was just written cannot be read before it has reached the cache, and its lines are
-                                // often another worker's: so those of the next unit are written while this one is read.
-                                if !begun {
+                                if first {
                                     remember(block.first, head);
                                 }
-                                begun = true;
-                                remember(row, head_then);
+                                // What was just written cannot be read before it has reached the cache, and its lines are
+                                // often another worker's: so the next unit's is written before this one is read.
+                                if then.is_some() {
+                                    remember(row_then, head_then);
+                                }
+                                first = false;
                             }
-                            let after = state.rows.get(row).map_or(Next::UNKNOWN, |next| {
-                                self.next(a, state, row, head_then, a.range(*next).0)
+                            let after = then.map_or(Next::UNKNOWN, |next| {
+                                self.next(a, state, row_then, head_then, a.range(*next).0)
                             });
                             self.attend_row(a, state, worker, block.first, head, after);
                         }

@@ -186,6 +186,17 @@ fn weights_that_only_prompts_read_give_them_the_same() {
     }
 }
 
+/// Leaves the first outputs of a [`mixed`] program's products out.
+fn begin_late(program: &mut Program, by: usize) {
+    let Op::Linear { parts, .. } = &mut program.body[1] else { unreachable!("the product is the second") };
+    for Slice { first, rows, .. } in parts.iter_mut().map(|part| &mut part.weight) {
+        (*first, *rows) = (by, *rows - by);
+    }
+    for value in &mut program.values[1..] {
+        value.width -= by;
+    }
+}
+
 /// The logits of a text whose rows are decoded so many at a time.
 fn decoded(
     program: &Program,
@@ -206,12 +217,15 @@ fn decoded(
     all
 }
 
-/// Bytes of three tiles of columns, which kernels that take two at a time leave to others; of nine, where a stretch has eight; of four, and more
-/// panels than are taken at a time. And whatever no small model is made of.
+/// Bytes of three tiles of columns, which kernels that take two at a time leave to others; of nine; of four, and more panels than are
+/// taken at a time; of three stretches, the last shorter than the others, with one scale for a tile and with two. And whatever no small
+/// model is made of. Outputs that begin in the middle of a panel, too.
 #[test]
 fn decode_rows_have_the_same_bits_together_and_alone() {
     let text: Vec<u32> = (0..40).collect();
-    let bytes = [(96, 72), (288, 72), (128, 1000)].map(|(width, outputs)| (DType::Q8_0, width, outputs));
+    let bytes =
+        [(96, 72), (288, 72), (128, 1000), (1408, 72)].map(|(width, outputs)| (DType::Q8_0, width, outputs));
+    let halves = [(DType::NVFP4, 1792, 72)];
     let others = [
         DType::IQ4_XS,
         DType::IQ3_S,
@@ -226,8 +240,12 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
         DType::MXFP4,
         DType::NVFP4,
     ];
-    for (dtype, width, outputs) in bytes.into_iter().chain(others.map(|dtype| (dtype, 512, 72))) {
-        let (program, tensors) = mixed(Role { multiply: true, ..Role::default() }, dtype, width, outputs);
+    let others = others.map(|dtype| (dtype, 512, 72));
+    for (dtype, width, outputs) in bytes.into_iter().chain(halves).chain(others) {
+        let (mut program, tensors) = mixed(Role { multiply: true, ..Role::default() }, dtype, width, outputs);
+        if width == 512 {
+            begin_late(&mut program, 3);
+        }
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let logits = |threads, piece| decoded(&program, &tensors, &text, isa, threads, piece);
             let expected = logits(1, 1);
@@ -386,9 +404,11 @@ fn sequences_have_the_same_bits_together_and_alone() {
         let vocabulary = model.vocabulary();
         let token = |slot: u32, position: u32| [(slot * 31 + position * 7) % vocabulary as u32];
         let prompt: Vec<u32> = (0..13).map(|i| i * 5 % vocabulary as u32).collect();
-        let cpu = Cpu::new(2).unwrap();
-        let runner = || Runner::new(&cpu, &model.program, &model.file, SEQUENCES + 1, CONTEXT).unwrap();
-        let mut alone = runner();
+        let runner = |threads: usize| {
+            let cpu = Cpu::new(threads).unwrap();
+            Runner::new(&cpu, &model.program, &model.file, SEQUENCES + 1, CONTEXT).unwrap()
+        };
+        let mut alone = runner(2);
         let mut expected = vec![Vec::new(); 3];
         for slot in 0..SEQUENCES {
             for (position, expected) in (0..).zip(&mut expected) {
@@ -396,8 +416,8 @@ fn sequences_have_the_same_bits_together_and_alone() {
                 expected.extend(alone.out.logits.iter().map(|z| z.to_bits()));
             }
         }
-        for beside in [0, 3, 10, 13] {
-            let mut together = runner();
+        for (threads, beside) in [(2, 0), (3, 0), (5, 0), (2, 3), (2, 10), (2, 13)] {
+            let mut together = runner(threads);
             for (position, expected) in (0..).zip(&expected) {
                 let tokens: Vec<_> = (0..SEQUENCES).map(|slot| token(slot, position)).collect();
                 let mut pieces: Vec<(u32, u32, &[u32])> =
@@ -407,7 +427,8 @@ fn sequences_have_the_same_bits_together_and_alone() {
                 }
                 together.feed(&pieces, Work::Forward).unwrap();
                 let rows = together.out.logits[beside * vocabulary..].iter().map(|z| z.to_bits());
-                assert!(rows.eq(expected.iter().copied()), "{name}, {beside} rows beside");
+                let same = rows.eq(expected.iter().copied());
+                assert!(same, "{name}, {threads} threads, {beside} rows beside");
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::simd::{LANES, Simd};
 use super::pairs::{
     self, Layout, PANEL_STRETCH, STRETCH, Stretch, Sums, VECTORS, Weights, store_panel, store_vectors,
 };
-use super::product::{BLOCKS, Group, PANELS, STEPS, tile_of};
+use super::product::{BLOCKS, Group, PANELS, STEPS, is_whole, tile_of};
 use super::{SPLIT_BYTES, TILE_BYTES, TILE_ROWS};
 
 /// `i32`s of a stretch of one panel in the scratch: pairs, then scales.
@@ -81,7 +81,7 @@ impl Group<'_> {
             }
         }
         if self.writes_out {
-            self.put_panels(|panel| !self.is_whole(panel));
+            self.put_panels(|panel| !is_whole(&self.whole.product, panel));
         }
     }
 
@@ -91,7 +91,7 @@ impl Group<'_> {
     #[target_feature(enable = "avx512f")]
     fn outputs_of(&self, panel: usize) -> (__m512, Option<*mut f32>) {
         let product = &self.whole.product;
-        if !self.is_whole(panel) {
+        if !is_whole(&self.whole.product, panel) {
             return (_mm512_setzero_ps(), None);
         }
         let column = panel * LANES - product.slice.start;

@@ -73,6 +73,11 @@ impl Scratch {
     }
 }
 
+/// Whether all outputs of a panel are wanted.
+pub(super) fn is_whole(product: &Product<'_>, panel: usize) -> bool {
+    product.slice.start <= panel * LANES && (panel + 1) * LANES <= product.slice.end
+}
+
 /// A product whose rows are in tiles.
 pub(crate) struct TileProduct<'a> {
     /// Of which the rows come from `tiles`.
@@ -263,12 +268,6 @@ impl Group<'_> {
         }
     }
 
-    /// Whether all outputs of a panel are wanted.
-    pub(super) fn is_whole(&self, panel: usize) -> bool {
-        let slice = &self.whole.product.slice;
-        slice.start <= panel * LANES && (panel + 1) * LANES <= slice.end
-    }
-
     /// The sums, which the caller has made.
     #[inline(always)]
     fn tiles(&self) -> &[[[f32; LANES]; TILE_ROWS]] {
@@ -281,7 +280,7 @@ impl Group<'_> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(super) fn put(&self) {
         let product = &self.whole.product;
-        if product.bias.is_some() || !self.panels.clone().all(|panel| self.is_whole(panel)) {
+        if product.bias.is_some() || !self.panels.clone().all(|panel| is_whole(product, panel)) {
             self.put_panels(|_| true);
             return;
         }

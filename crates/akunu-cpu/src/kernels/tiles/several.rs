@@ -31,7 +31,7 @@ use crate::simd::{LANES, Simd};
 
 use super::amx::{Shape, Tiles};
 use super::laid::{Laid, LaidForm, Numbers};
-use super::product::Scratch;
+use super::product::{Scratch, is_whole};
 use super::{TILE_BYTES, TILE_ROWS};
 
 /// Up to so many rows, half a tile is multiplied.
@@ -43,9 +43,9 @@ pub(crate) fn are_several(rows: usize) -> bool {
 }
 
 /// Bytes of activations that are taken at a time, at most: they stay in the first-level cache, beside what passes by.
-const STRETCH: usize = 20 << 10;
+const STRETCH_BYTES: usize = 20 << 10;
 
-/// Panels that are taken at a time, at most: their sums go to memory and back with every stretch of columns.
+/// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
 const PANELS: usize = 32;
 
 /// How many panels ahead weights are asked for.
@@ -135,7 +135,7 @@ macro_rules! bytes {
     };
 }
 
-/// Asks for a line to be in the second-level cache. Not in the first: many more can be on their way there.
+/// Asks for a line to be in the second-level cache: many more can be on their way to it than to the first.
 #[inline(always)]
 fn ask_early(at: *const u8) {
     // SAFETY: nothing is read.
@@ -333,7 +333,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let (tiles, most) = (self.x.laid.tiles, STRETCH / (2 * Self::FORM.part()));
+        let (tiles, most) = (self.x.laid.tiles, STRETCH_BYTES / (2 * Self::FORM.part()));
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
         } else {
@@ -378,11 +378,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let mut done = MaybeUninit::<Sums>::uninit();
         let done: *mut u8 = done.as_mut_ptr().cast();
         let mut sums = [Avx512::splat(0.0); TILE_ROWS];
-        // Activations that are multiplied in a step, the tile whose sums are added, its panel, and which half of the ring is multiplied.
+        // Activations from the first tile of the stretch to its end, and those that are multiplied in a step.
         let first = x.parts(columns.start).wrapping_add(line * Self::FORM.line());
-        let per_step = Self::PER_STEP * 2 * Self::FORM.part();
-        let end = first.wrapping_add(columns.len() / Self::PER_STEP * per_step);
+        let end = first.wrapping_add(columns.len() * 2 * Self::FORM.part());
         let mut a = first;
+        // The tile whose sums are added, its panel, and where the weights are that are multiplied.
         let (mut tile, mut panel, mut turn) = (columns.start, panels.start, 0);
         let mut scales = Z::view(matrix, panel, AHEAD * matrix.planes.end);
         macro_rules! begin {
@@ -495,7 +495,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 }
             }
             turn ^= size_of::<Weights>();
-            a = a.wrapping_add(per_step);
+            a = a.wrapping_add(Self::PER_STEP * 2 * Self::FORM.part());
             if a == end {
                 a = first;
             }
@@ -523,7 +523,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             if let Some(out) = out {
                 each_row!(|ROW| if ROW < ROWS && rows.contains(&ROW) {
                     let out = out.wrapping_add((ROW - rows.start) * stride);
-                    // SAFETY: rows of the product, and the columns of its panels, belong to this worker alone.
+                    // SAFETY: `rows` are as many as the product has, all sixteen outputs are in its slice (`whole` has looked), and its
+                    // panels belong to this worker alone.
                     Avx512::store(sums[ROW], unsafe { &mut *out.cast() });
                 });
             } else {
@@ -547,9 +548,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// Where the outputs of a panel are in the first row, if all of them are wanted as they are.
     fn whole(&self, panel: usize) -> Option<*mut f32> {
         let Product { slice, out, bias, .. } = self.product;
-        let outputs = panel * LANES..(panel + 1) * LANES;
-        let whole = bias.is_none() && slice.start <= outputs.start && outputs.end <= slice.end;
-        whole.then(|| out.start.wrapping_add(outputs.start - slice.start))
+        let whole = bias.is_none() && is_whole(self.product, panel);
+        whole.then(|| out.start.wrapping_add(panel * LANES - slice.start))
     }
 
     /// Makes the next tile of weights.
@@ -593,10 +593,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     ) -> Stream<'s> {
         let (panel, tile) = (self.product.matrix.planes.end, U::BITS * 64);
         let codes = self.product.matrix.plane::<u8>(panels.start, 0, panels.len() * panel);
-        let codes = codes[columns.start * tile..columns.end * tile].as_ptr_range();
+        let at = codes[columns.start * tile..].as_ptr();
+        let end = at.wrapping_add(columns.len() * tile);
         let rest = panel - columns.len() * tile;
-        let mut stream =
-            Stream { at: codes.start, end: codes.end, panel, rest, panels: panels.len() - 1, ahead: 0, then };
+        let mut stream = Stream { at, end, panel, rest, panels: panels.len() - 1, ahead: 0, then };
         stream.look_ahead();
         stream
     }

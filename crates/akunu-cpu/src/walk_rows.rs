@@ -2,7 +2,6 @@
 
 use akunu_program::Phase;
 use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
-use akunu_program::slots::Row;
 
 use crate::exec::{Machine, PART, State};
 use crate::kernels::attention::Merge;
@@ -209,13 +208,13 @@ impl<'a> RowView<'a> {
     fn store(&self, stored: &Stored) {
         // In redundant runs every worker is here with this row: one of them writes.
         if !self.state.redundant || self.row % self.machine.scratch.len() == self.worker {
-            let row = self.state.rows[self.row];
-            (0..stored.kv_heads).for_each(|head| self.remember(stored, row, head));
+            (0..stored.kv_heads).for_each(|head| self.remember(stored, head));
         }
     }
 
-    /// Writes the key and value of one head to the cache.
-    pub(crate) fn remember(&self, r: &Stored, row: Row, head: usize) {
+    /// Writes the row's key and value of one head to the cache.
+    pub(crate) fn remember(&self, r: &Stored, head: usize) {
+        let row = self.state.rows[self.row];
         let position = row.position as usize;
         let block = self.state.slots.block(row.slot, r.cache.group, position);
         let columns = head * r.head_dim..(head + 1) * r.head_dim;

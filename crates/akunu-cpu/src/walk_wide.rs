@@ -325,7 +325,7 @@ impl Machine {
                                 && state.writes_late
                                 && part == (end - 1) / PART
                             {
-                                RowView::new(self, state, worker, block.first).remember(stored, row, head);
+                                RowView::new(self, state, worker, block.first).remember(stored, head);
                             }
                             let later = part - parts.start + distance;
                             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
@@ -358,11 +358,7 @@ impl Machine {
                                 && state.writes_late
                             {
                                 let remember = |row: usize, head: usize| {
-                                    RowView::new(self, state, worker, row).remember(
-                                        stored,
-                                        state.rows[row],
-                                        head,
-                                    );
+                                    RowView::new(self, state, worker, row).remember(stored, head);
                                 };
                                 if first {
                                     remember(block.first, head);

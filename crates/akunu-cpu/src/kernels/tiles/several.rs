@@ -135,7 +135,7 @@ macro_rules! bytes {
     };
 }
 
-/// Asks for a line to be in the second-level cache: many more can be on their way to it than to the first.
+/// Asks for a line to be in the second-level cache: from the third, weights come faster so (`docs/decisions/activations.md`).
 #[inline(always)]
 fn ask_early(at: *const u8) {
     // SAFETY: nothing is read.

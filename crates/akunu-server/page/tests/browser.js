@@ -72,6 +72,18 @@ export async function say(page, text) {
   await page.keyboard.press("Enter");
 }
 
+/**
+ * Asks for a story, and waits for its first words. The model is held to a thousand letters: left alone, it ends one story in
+ * fifty after a sentence.
+ */
+export async function startLongAnswer(page) {
+  await page.route("**/v1/chat/completions", (route) =>
+    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), guided_regex: "[a-z ]{1000,}" }) }),
+  );
+  await say(page, "Tell me a very long story about the sea, with many chapters.");
+  await page.waitForFunction(() => (document.querySelector(".answer > .markdown")?.textContent.length ?? 0) > 40);
+}
+
 /** Waits until the last answer is complete, and returns its text. */
 export async function lastAnswer(page) {
   const last = page.locator(".answer").last();

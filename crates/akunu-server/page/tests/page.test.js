@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { answerWith, endServer, lastAnswer, launch, openPage, picture, say, startServer } from "./browser.js";
+import { answerWith, endServer, lastAnswer, launch, openPage, picture, say, startLongAnswer, startServer } from "./browser.js";
 
 let server, browser;
 
@@ -70,8 +70,7 @@ test("a conversation is answered, timed, kept and found again", async () => {
 
 test("Escape stops an answer, in the page and in the server", async () => {
   const { page, close } = await open();
-  await say(page, "Tell me a very long story about the sea, with many chapters.");
-  await page.waitForFunction(() => (document.querySelector(".answer > .markdown")?.textContent.length ?? 0) > 40);
+  await startLongAnswer(page);
   await page.getByRole("button", { name: "Stop (Esc)" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByText("Stopped.").waitFor();
@@ -225,8 +224,7 @@ test("a server that refuses or dies is told of where one looks", async () => {
   await page.getByText(/the context/).waitFor();
   await page.getByRole("button", { name: "New conversation" }).first().click();
 
-  await say(page, "Tell me a very long story about the sea, with many chapters.");
-  await page.waitForFunction(() => (document.querySelector(".answer > .markdown")?.textContent.length ?? 0) > 20);
+  await startLongAnswer(page);
   await endServer(mortal);
   await page.getByText("The connection was lost before the answer was complete.").waitFor();
   await say(page, "Are you there?");

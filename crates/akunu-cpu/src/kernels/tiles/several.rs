@@ -42,8 +42,8 @@ pub(crate) fn are_several(rows: usize) -> bool {
     rows >= 6
 }
 
-/// Bytes of activations that are taken at a time, at most: they stay in the first-level cache, beside what passes by.
-const STRETCH_BYTES: usize = 20 << 10;
+/// Bytes of activations that are taken at a time, at most, floats and bytes: they stay in the first-level cache, beside what passes by.
+const STRETCH_BYTES: [usize; 2] = [12 << 10, 20 << 10];
 
 /// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
 const PANELS: usize = 32;
@@ -333,7 +333,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let (tiles, most) = (self.x.laid.tiles, STRETCH_BYTES / (2 * Self::FORM.part()));
+        let bytes = STRETCH_BYTES[usize::from(!Self::FLOATS)];
+        let (tiles, most) = (self.x.laid.tiles, bytes / (2 * Self::FORM.part()));
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
         } else {

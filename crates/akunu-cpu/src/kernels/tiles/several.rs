@@ -46,7 +46,7 @@ pub(crate) fn are_several(rows: usize) -> bool {
 const STRETCH_BYTES: [usize; 2] = [12 << 10, 20 << 10];
 
 /// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
-const PANELS: usize = 32;
+const PANELS: usize = 16;
 
 /// How many panels ahead weights are asked for.
 const AHEAD: usize = 2;

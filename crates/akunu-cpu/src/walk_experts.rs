@@ -139,7 +139,8 @@ impl Machine {
             let bytes = Laid::bytes(form, tiles);
             while are_several((count - done).min(TILE_ROWS)) {
                 let block = (count - done).min(TILE_ROWS);
-                let laid = Laid::new(room.laid.start_of(done / TILE_ROWS * bytes, bytes), form, tiles);
+                let at = room.laid.start_of(done / TILE_ROWS * bytes, bytes);
+                let laid = Laid::new(at, form, tiles, block);
                 for (line, row) in rows.by_ref().take(block).enumerate() {
                     if again {
                         continue;

@@ -182,7 +182,7 @@ impl<'a> RowView<'a> {
     /// Writes the row's lines in the tiles of its block.
     fn lay(&self, x: &[f32], form: LaidForm, out: BufferId, sums: bool) {
         let (block, line) = (self.row / tiles::TILE_ROWS, self.row % tiles::TILE_ROWS);
-        let out = self.machine.laid(out, form, block, x.len() / TILE);
+        let out = self.machine.laid(self.state, out, form, block, x.len() / TILE);
         // SAFETY: only the worker that has the row touches its lines, and tiles are used only where the processor has them.
         unsafe { tiles::Lay { x, out, line, sums }.run() };
     }

@@ -194,7 +194,7 @@ impl Machine {
                     rows.start = end;
                     match &part.several {
                         Some(several) if are_several(block.len()) => {
-                            self.several(turn, number, several, block);
+                            self.several(turn, number, several, state, block);
                         }
                         _ => self.few(turn, number, state, block),
                     }
@@ -251,24 +251,40 @@ impl Machine {
     }
 
     /// A part's product of several rows of a block.
-    fn several(&self, turn: &LinearTurn<'_>, part: usize, several: &Several, rows: Range<usize>) {
+    fn several(
+        &self,
+        turn: &LinearTurn<'_>,
+        part: usize,
+        several: &Several,
+        state: &State,
+        rows: Range<usize>,
+    ) {
         let weight = turn.linear.parts[part].weight;
         let (Ok(matrix), Some(scratch)) = (self.weights.matrix(weight), &self.scratch[turn.worker].tiles)
         else {
             return;
         };
         let block = rows.start / TILE_ROWS;
-        let laid = self.laid(several.x, several.form, block, matrix.cols / TILE);
+        let laid = self.laid(state, several.x, several.form, block, matrix.cols / TILE);
         let product = self.part_product(turn, part, matrix, rows.clone(), Input::Groups(&[]));
         let rows = rows.start - block * TILE_ROWS..rows.end - block * TILE_ROWS;
         (several.product)(&product, &Lines { laid, rows, scratch });
     }
 
     /// Where a block of rows is laid out, of so many tiles of columns.
-    pub(crate) fn laid(&self, id: BufferId, form: LaidForm, block: usize, tiles: usize) -> Laid {
+    pub(crate) fn laid(
+        &self,
+        state: &State,
+        id: BufferId,
+        form: LaidForm,
+        block: usize,
+        tiles: usize,
+    ) -> Laid {
+        let buffer = &self.lowered.buffers[id.0];
+        let rows = self.count(state, buffer.domain) - block * TILE_ROWS;
         let bytes = Laid::bytes(form, tiles);
-        let at = self.arena.start_of(self.lowered.buffers[id.0].offset + block * bytes, bytes);
-        Laid::new(at, form, tiles)
+        let at = self.arena.start_of(buffer.offset + block * bytes, bytes);
+        Laid::new(at, form, tiles, rows.min(TILE_ROWS))
     }
 
     /// Where the states of some parts of the context lie, for all queries of one row and head: byte offset and count.

@@ -118,7 +118,7 @@ impl Laid {
         0
     }
 
-    pub(crate) fn new(_: *mut u8, _: LaidForm, _: usize) -> Laid {
+    pub(crate) fn new(_: *mut u8, _: LaidForm, _: usize, _: usize) -> Laid {
         unreachable!("{CALLED}")
     }
 }

@@ -6,7 +6,7 @@ use crate::kernels::rows::scale_of;
 use crate::pack::TILE;
 use crate::simd::{LANES, LOW_BITS};
 
-use super::{TILE_ROWS, stretch};
+use super::{HALF, TILE_ROWS, stretch};
 
 /// What an activation of 15 bits is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +25,6 @@ impl LaidForm {
             LaidForm::Bytes => TILE,
         }
     }
-
-    /// Bytes of one part of a tile.
-    pub(super) const fn part(self) -> usize {
-        TILE_ROWS * self.line()
-    }
 }
 
 /// A block of rows. For each tile of columns it has the `[high, low][row]` parts of activations, and behind those of all tiles
@@ -39,6 +34,8 @@ pub(crate) struct Laid {
     at: *mut u8,
     pub(super) tiles: usize,
     pub(super) form: LaidForm,
+    /// Lines there are for rows: a whole tile's, or half of them.
+    pub(super) lines: usize,
 }
 
 /// What there is to know of one row of a tile beside its activations. Floats have it where they were asked for their sums.
@@ -51,24 +48,30 @@ pub(super) struct Numbers {
 }
 
 impl Laid {
-    /// Bytes of a block of so many tiles.
+    /// Bytes of a block of so many tiles, at most.
     pub(crate) const fn bytes(form: LaidForm, tiles: usize) -> usize {
-        tiles * (2 * form.part() + TILE_ROWS * size_of::<Numbers>())
+        tiles * TILE_ROWS * (2 * form.line() + size_of::<Numbers>())
     }
 
-    /// The block that begins here.
-    pub(crate) fn new(at: *mut u8, form: LaidForm, tiles: usize) -> Laid {
-        Laid { at, tiles, form }
+    /// The block that begins here, of so many rows.
+    pub(crate) fn new(at: *mut u8, form: LaidForm, tiles: usize, rows: usize) -> Laid {
+        assert!(rows <= TILE_ROWS);
+        Laid { at, tiles, form, lines: if rows <= HALF { HALF } else { TILE_ROWS } }
+    }
+
+    /// Bytes of one part of a tile.
+    pub(super) fn part(self) -> usize {
+        self.lines * self.form.line()
     }
 
     /// Both parts of a tile.
     pub(super) fn parts(self, tile: usize) -> *mut u8 {
-        self.at.wrapping_add(tile * 2 * self.form.part())
+        self.at.wrapping_add(tile * 2 * self.part())
     }
 
     /// The numbers of a tile, of all rows.
     pub(super) fn numbers(self, tile: usize) -> *mut Numbers {
-        self.parts(self.tiles).cast::<Numbers>().wrapping_add(tile * TILE_ROWS)
+        self.parts(self.tiles).cast::<Numbers>().wrapping_add(tile * self.lines)
     }
 }
 
@@ -90,7 +93,7 @@ const ORDER: [u16; 2 * LANES] = {
 pub(crate) struct Lay<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) out: Laid,
-    /// Which row.
+    /// Which row of the block.
     pub(crate) line: usize,
     /// Whether floats are asked for their sums.
     pub(crate) sums: bool,
@@ -131,7 +134,7 @@ impl Lay<'_> {
                 let inverse = _mm512_set1_ps(inverse);
                 let whole = both!(x in x => _mm512_roundscale_ps::<NEAREST>(_mm512_mul_ps(x, inverse)));
                 let to = self.out.parts(tile).add(self.line * self.out.form.line());
-                let to_low = to.add(self.out.form.part());
+                let to_low = to.add(self.out.part());
                 if floats {
                     let high = both!(x in whole => _mm512_roundscale_ps::<NEAREST>(_mm512_mul_ps(x, down)));
                     let low =
@@ -178,7 +181,7 @@ mod tests {
                 #[repr(align(64))]
                 struct Room([u8; Laid::bytes(LaidForm::Floats, 2)]);
                 let mut room = Room([0; _]);
-                let out = Laid::new(room.0.as_mut_ptr(), form, 2);
+                let out = Laid::new(room.0.as_mut_ptr(), form, 2, 4);
                 let mut x = [0.5; 2 * TILE];
                 x[TILE + at] = wrong;
                 // SAFETY: the processor has AVX-512, and there is room for two tiles in either form.

@@ -63,6 +63,9 @@ use crate::step::TileForm;
 /// Rows of a tile: rows of the batch that are worked on together.
 pub(crate) const TILE_ROWS: usize = 16;
 
+/// Up to so many rows, half a tile is laid out and multiplied.
+const HALF: usize = TILE_ROWS / 2;
+
 /// Bytes of a tile.
 const TILE_BYTES: usize = 64 * TILE_ROWS;
 

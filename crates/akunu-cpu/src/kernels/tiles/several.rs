@@ -32,10 +32,7 @@ use crate::simd::{LANES, Simd};
 use super::amx::{Shape, Tiles};
 use super::laid::{Laid, LaidForm, Numbers};
 use super::product::{Scratch, is_whole};
-use super::{TILE_BYTES, TILE_ROWS};
-
-/// Up to so many rows, half a tile is multiplied.
-const HALF: usize = TILE_ROWS / 2;
+use super::{HALF, TILE_BYTES, TILE_ROWS};
 
 /// Whether so many rows of a block of [`TILE_ROWS`] are multiplied faster together than by dots.
 pub(crate) fn are_several(rows: usize) -> bool {
@@ -287,6 +284,12 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// Tiles that are multiplied in a step.
     const PER_STEP: usize = TOGETHER / groups_per_tile::<Z>();
 
+    /// Whether high and low parts of so many rows, which lie one after the other, are multiplied as one tile. Not floats: their two
+    /// products go to the same sums.
+    const fn joins(rows: usize) -> bool {
+        rows == HALF && !Self::FLOATS
+    }
+
     /// Bytes of a tile of weights.
     const WEIGHTS: usize = if Self::FLOATS { TILE_BYTES } else { TILE_BYTES / 2 };
 
@@ -298,7 +301,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         assert_eq!(zero, if Self::SIGNED { middle } else { 0 });
         const { assert!(Self::FLOATS || U::WIDE || !Self::SIGNED) };
         assert!(x.laid.form == Self::FORM && x.laid.tiles == product.matrix.cols / TILE);
-        assert!(x.rows.len() == product.count && x.rows.end <= TILE_ROWS);
+        assert!(x.rows.len() == product.count && x.rows.end <= x.laid.lines);
         let half = |first: usize| -> [u8; 64] {
             std::array::from_fn(|i| {
                 let code = ((first + i / 2) % (1 << U::BITS)) as i32;
@@ -317,8 +320,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let line = Self::FORM.line() / groups_per_tile::<Z>();
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            if self.x.rows.len() <= HALF {
-                let _tiles = Tiles::configure(&Shape::of(HALF as u8, line as u8));
+            if self.x.laid.lines == HALF {
+                let rows = if Self::joins(HALF) { TILE_ROWS } else { HALF };
+                let _tiles = Tiles::configure(&Shape::of(rows as u8, line as u8));
                 self.panels::<HALF>();
             } else {
                 let _tiles = Tiles::configure(&Shape::of(TILE_ROWS as u8, line as u8));
@@ -334,7 +338,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
         let bytes = STRETCH_BYTES[usize::from(!Self::FLOATS)];
-        let (tiles, most) = (self.x.laid.tiles, bytes / (2 * Self::FORM.part()));
+        let (tiles, most) = (self.x.laid.tiles, bytes / (2 * self.x.laid.part()));
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
         } else {
@@ -364,9 +368,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let begins = columns.start == 0;
         let ends = columns.end == x.tiles;
         let total = panels.len() * columns.len() / Self::PER_STEP;
-        // Rows are multiplied from here on.
-        let line = self.x.rows.start.min(TILE_ROWS - ROWS);
-        let rows = self.x.rows.start - line..self.x.rows.end - line;
+        let rows = self.x.rows.clone();
+        let joins = const { Self::joins(ROWS) };
         let then = self.then(&panels, &columns);
         let mut stream = self.stream(&panels, &columns, &then);
         // Where the sums of a panel go from their registers, in the first row, if they do.
@@ -380,8 +383,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let done: *mut u8 = done.as_mut_ptr().cast();
         let mut sums = [Avx512::splat(0.0); TILE_ROWS];
         // Activations from the first tile of the stretch to its end, and those that are multiplied in a step.
-        let first = x.parts(columns.start).wrapping_add(line * Self::FORM.line());
-        let end = first.wrapping_add(columns.len() * 2 * Self::FORM.part());
+        let first = x.parts(columns.start);
+        let end = first.wrapping_add(columns.len() * 2 * x.part());
         let mut a = first;
         // The tile whose sums are added, its panel, and where the weights are that are multiplied.
         let (mut tile, mut panel, mut turn) = (columns.start, panels.start, 0);
@@ -413,13 +416,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 let b = weights.add(turn);
                 let next = weights.add(turn ^ size_of::<Weights>());
                 let b_other = b.add(if Z::HALVES { Self::WEIGHTS / 2 } else { Self::WEIGHTS });
-                let low = Self::FORM.part();
+                let low = x.part();
                 let a_other = a.add(if Z::HALVES { Self::FORM.line() / 2 } else { 2 * low });
                 let done_other = done.add(2 * TILE_BYTES);
+                // From sums with high parts to those with low ones.
+                let low_sums = if joins { TILE_BYTES / 2 } else { TILE_BYTES };
                 macro_rules! add {
                     ($done:expr, $of:expr; $quarter:literal) => {
                         each_row!(|ROW| if ROW < ROWS && ROW / (ROWS / 4) == $quarter {
-                            sums[ROW] = $of.add(Self::FLOATS, $done, ROW, sums[ROW]);
+                            sums[ROW] = $of.add(Self::FLOATS, $done, low_sums, ROW, sums[ROW]);
                         })
                     };
                 }
@@ -430,7 +435,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                         $multiplies:expr, $adds:expr, $makes:expr, $sums:literal in $done:ident from $a:ident, $b:ident,
                         of $tile:expr, $half:expr, $stores:expr => $other:literal in $done_other:ident, $next:expr
                     ) => {
-                        let of = if $adds { Scaled::of(x, line, &scales, $tile, $half) } else { Scaled::none() };
+                        let of = if $adds { Scaled::of(x, &scales, $tile, $half) } else { Scaled::none() };
                         if $multiplies {
                             load!(6, $b, 64);
                         }
@@ -449,13 +454,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                         if $makes {
                             self.make(&mut stream, $next);
                         }
-                        if $multiplies {
+                        if $multiplies && !joins {
                             load!(4, $a.add(low), Self::FORM.line());
                         }
                         if $adds {
                             add!($done, of; 1);
                         }
-                        if $multiplies {
+                        if $multiplies && !joins {
                             if Self::FLOATS {
                                 add_floats!($sums);
                             } else {
@@ -473,7 +478,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                         }
                         if $multiplies && !Self::FLOATS {
                             store!(0, $done);
-                            store!(1, $done.add(TILE_BYTES));
+                            if !joins {
+                                store!(1, $done.add(low_sums));
+                            }
                         }
                     };
                 }
@@ -496,7 +503,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 }
             }
             turn ^= size_of::<Weights>();
-            a = a.wrapping_add(Self::PER_STEP * 2 * Self::FORM.part());
+            a = a.wrapping_add(Self::PER_STEP * 2 * x.part());
             if a == end {
                 a = first;
             }
@@ -512,7 +519,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             if Z::SUPER {
                 let block = columns.start / TILES_PER_SUPER;
                 let [scale, min] = scales.outer::<Avx512>(block);
-                let minima = self.minima(&scales, block, line, ROWS);
+                let minima = self.minima(&scales, block, ROWS);
                 each_row!(|ROW| if ROW < ROWS {
                     let before = if begins { Avx512::splat(0.0) } else { Avx512::load(&partial[ROW]) };
                     sums[ROW] = Avx512::fma(sums[ROW], scale, before);
@@ -605,7 +612,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// What a super-block's minima come to for each row, before they are scaled.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn minima(&self, scales: &Z, block: usize, line: usize, rows: usize) -> [[f32; LANES]; TILE_ROWS] {
+    fn minima(&self, scales: &Z, block: usize, rows: usize) -> [[f32; LANES]; TILE_ROWS] {
         let mut minima = [[0.0; LANES]; TILE_ROWS];
         if !Z::MIN {
             return minima;
@@ -621,7 +628,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             for (i, min) in mins[..groups].iter().enumerate() {
                 let numbers = self.x.laid.numbers(TILES_PER_SUPER * block + i / per_tile);
                 // SAFETY: there are numbers of every tile and row.
-                let numbers = unsafe { &*numbers.add(line + row) };
+                let numbers = unsafe { &*numbers.add(row) };
                 let x = if Z::HALVES { numbers.half_sums[i % 2] } else { numbers.sum };
                 sum = Avx512::fma(*min, Avx512::splat(x), sum);
             }
@@ -676,15 +683,13 @@ struct Scaled<Z> {
 }
 
 impl<'a, Z: ScaleView<'a>> Scaled<Z> {
-    /// Of the rows from `line` on.
-    ///
     /// # Safety
     /// The processor has AVX-512, and there is such a tile.
     #[inline(always)]
-    unsafe fn of(x: Laid, line: usize, scales: &Z, tile: usize, half: usize) -> Scaled<Z> {
+    unsafe fn of(x: Laid, scales: &Z, tile: usize, half: usize) -> Scaled<Z> {
         let scale = scales.scale::<Avx512>(tile, half);
         let min = if Z::MIN && !Z::SUPER { scales.min::<Avx512>(tile, half) } else { scale };
-        Scaled { scale, min, rows: x.numbers(tile).wrapping_add(line), kind: PhantomData }
+        Scaled { scale, min, rows: x.numbers(tile), kind: PhantomData }
     }
 
     /// Where there is nothing to add.
@@ -699,7 +704,7 @@ impl<'a, Z: ScaleView<'a>> Scaled<Z> {
     /// # Safety
     /// As [`Scaled::of`], which this is; `done` has sums of all rows.
     #[inline(always)]
-    unsafe fn add(&self, floats: bool, done: *const u8, row: usize, sum: __m512) -> __m512 {
+    unsafe fn add(&self, floats: bool, done: *const u8, low_sums: usize, row: usize, sum: __m512) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
             let numbers = self.rows.add(row);
@@ -710,7 +715,7 @@ impl<'a, Z: ScaleView<'a>> Scaled<Z> {
                 // Bytes are moved, not shifted: the port that shifts is the one that does floats.
                 let up = _mm512_loadu_si512(UP.as_ptr().cast());
                 let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps((*numbers).scale));
-                let low = done.add(TILE_BYTES + 64 * row).cast();
+                let low = done.add(low_sums + 64 * row).cast();
                 join_and_add(_mm512_shuffle_epi8(high, up), low, scale, sum)
             };
             if Z::MIN && !Z::SUPER {

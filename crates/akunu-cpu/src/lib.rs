@@ -33,6 +33,7 @@ mod share;
 mod simd;
 mod step;
 mod timing;
+mod walk_attend;
 mod walk_experts;
 mod walk_rows;
 mod walk_tiles;

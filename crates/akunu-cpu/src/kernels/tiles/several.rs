@@ -370,6 +370,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let total = panels.len() * columns.len() / Self::PER_STEP;
         let rows = self.x.rows.clone();
         let joins = const { Self::joins(ROWS) };
+        // Bytes of one part of a tile, known when this is compiled.
+        let part = ROWS * Self::FORM.line();
+        assert_eq!(part, x.part());
         let then = self.then(&panels, &columns);
         let mut stream = self.stream(&panels, &columns, &then);
         // Where the sums of a panel go from their registers, in the first row, if they do.
@@ -384,7 +387,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
         let mut sums = [Avx512::splat(0.0); TILE_ROWS];
         // Activations from the first tile of the stretch to its end, and those that are multiplied in a step.
         let first = x.parts(columns.start);
-        let end = first.wrapping_add(columns.len() * 2 * x.part());
+        let end = first.wrapping_add(columns.len() * 2 * part);
         let mut a = first;
         // The tile whose sums are added, its panel, and where the weights are that are multiplied.
         let (mut tile, mut panel, mut turn) = (columns.start, panels.start, 0);
@@ -416,8 +419,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 let b = weights.add(turn);
                 let next = weights.add(turn ^ size_of::<Weights>());
                 let b_other = b.add(if Z::HALVES { Self::WEIGHTS / 2 } else { Self::WEIGHTS });
-                let low = x.part();
-                let a_other = a.add(if Z::HALVES { Self::FORM.line() / 2 } else { 2 * low });
+                let a_other = a.add(if Z::HALVES { Self::FORM.line() / 2 } else { 2 * part });
                 let done_other = done.add(2 * TILE_BYTES);
                 // From sums with high parts to those with low ones.
                 let low_sums = if joins { TILE_BYTES / 2 } else { TILE_BYTES };
@@ -455,7 +457,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                             self.make(&mut stream, $next);
                         }
                         if $multiplies && !joins {
-                            load!(4, $a.add(low), Self::FORM.line());
+                            load!(4, $a.add(part), Self::FORM.line());
                         }
                         if $adds {
                             add!($done, of; 1);
@@ -503,7 +505,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                 }
             }
             turn ^= size_of::<Weights>();
-            a = a.wrapping_add(Self::PER_STEP * 2 * x.part());
+            a = a.wrapping_add(Self::PER_STEP * 2 * part);
             if a == end {
                 a = first;
             }

@@ -1,0 +1,366 @@
+//! Attention, of rows one by one and of prompts outside of tiles.
+
+use std::ops::Range;
+
+use akunu_program::slots::Row;
+use akunu_program::{BLOCK, Phase};
+
+use crate::exec::{Machine, PART, RowBlock, State};
+use crate::kernels::attention::{AttendBlock, Merge, Soften, clear, state_len};
+use crate::kernels::cache::{AnyTile, WideTile, Widen};
+use crate::kernels::part::{AttendPart, Next, ScoreBlock};
+use crate::kv::padded;
+use crate::pool::{Team, Turns};
+use crate::step::{Attention, Stored, WeightsStep};
+use crate::walk_rows::RowView;
+
+impl Attention {
+    /// `f32`s of one query's state.
+    pub(crate) fn state_len(&self) -> usize {
+        state_len(padded(self.head_dim))
+    }
+
+    /// The first position a row sees, and the one after the last.
+    pub(crate) fn range(&self, row: Row) -> (usize, usize) {
+        let window = self.window.unwrap_or(usize::MAX);
+        ((row.position as usize + 1).saturating_sub(window), row.sees(self.mask) as usize)
+    }
+
+    /// What some consecutive rows of one sequence see together.
+    pub(crate) fn positions(&self, rows: &[Row]) -> Range<usize> {
+        let begin = rows.first().map_or(0, |row| self.range(*row).0);
+        begin..rows.last().map_or(begin, |row| self.range(*row).1)
+    }
+}
+
+/// The units of a step, counted as a worker passes them.
+struct Units<'a> {
+    turns: Turns<'a>,
+    next: usize,
+}
+
+impl Units<'_> {
+    /// Passes a unit; if it is the worker's, how much further on its next one is.
+    fn take(&mut self) -> Option<usize> {
+        let unit = self.next;
+        self.next += 1;
+        if unit != self.turns.unit {
+            return None;
+        }
+        let distance = self.turns.next - self.turns.unit;
+        self.turns.pass();
+        Some(distance)
+    }
+}
+
+impl Machine {
+    /// Where the states of some parts of the context lie, for all queries of one row and head: byte offset and count.
+    pub(crate) fn part(
+        &self,
+        a: &Attention,
+        row: usize,
+        head: usize,
+        part: usize,
+        count: usize,
+    ) -> (usize, usize) {
+        let state = a.sharing * a.state_len();
+        let per_head = self.parts_row / a.kv_heads;
+        (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
+    }
+
+    /// Whoever has time takes the next unit: a head of some rows, or a part of its context.
+    pub(crate) fn attend(
+        &self,
+        a: &Attention,
+        stored: Option<&Stored>,
+        state: &State,
+        worker: usize,
+        team: &Team,
+    ) {
+        let stored = stored.filter(|_| state.writes_late);
+        let mut units = Units { turns: Turns::new(team, worker), next: 0 };
+        // Whether the worker's next unit is its first, of which nothing was written ahead.
+        let mut first = true;
+        for block in &state.blocks {
+            for head in 0..a.kv_heads {
+                if block.phase == Phase::Decode && state.redundant {
+                    self.attend_alone(a, stored, state, worker, *block, head, &mut units);
+                    continue;
+                }
+                let Some(distance) = units.take() else { continue };
+                if block.phase == Phase::Decode {
+                    self.attend_among(a, stored, state, worker, [block.first, head], distance, first);
+                    first = false;
+                    continue;
+                }
+                match &self.scratch[worker].attention_tiles {
+                    Some(scratch) => self.attend_tiles(a, state, worker, *block, head, scratch),
+                    None => self.attend_prompt(a, state, worker, *block, head),
+                }
+            }
+        }
+    }
+
+    /// One head of a decode row that all workers do together, by parts of its context.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_alone(
+        &self,
+        a: &Attention,
+        stored: Option<&Stored>,
+        state: &State,
+        worker: usize,
+        block: RowBlock,
+        head: usize,
+        units: &mut Units<'_>,
+    ) {
+        let row = state.rows[block.first];
+        let (begin, end) = a.range(row);
+        let parts = begin / PART..(end - 1) / PART + 1;
+        let mut queries = None;
+        for part in parts.clone() {
+            let Some(distance) = units.take() else { continue };
+            let queries = *queries.get_or_insert_with(|| self.queries(a, state, worker, block, head));
+            if let Some(stored) = stored
+                && part == (end - 1) / PART
+            {
+                RowView::new(self, state, worker, block.first).remember(stored, head);
+            }
+            let later = part - parts.start + distance;
+            let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
+            let after = if head + heads < a.kv_heads {
+                self.next(a, state, block.first, head + heads, begin.max(part_then * PART))
+            } else {
+                Next::UNKNOWN
+            };
+            let (offset, count) = self.part(a, block.first, head, part - begin / PART, 1);
+            // SAFETY: the worker's own scratch; each part of each head is one worker's.
+            let (states, kept) =
+                unsafe { (self.scratch[worker].states.get_mut(0, count), self.parts.get_mut(offset, count)) };
+            // Not in their place: it lies beside another worker's, and processors fetch lines in pairs.
+            self.attend_part(a, state, queries, row, head, part, after, states);
+            kept.copy_from_slice(states);
+        }
+    }
+
+    /// One head of a decode row among others, `[row, head]`. The worker's next unit is so much further on.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_among(
+        &self,
+        a: &Attention,
+        stored: Option<&Stored>,
+        state: &State,
+        worker: usize,
+        [row, head]: [usize; 2],
+        distance: usize,
+        first: bool,
+    ) {
+        let later = head + distance;
+        let (row_then, head_then) = (row + later / a.kv_heads, later % a.kv_heads);
+        let then = state.rows.get(row_then);
+        if let Some(stored) = stored {
+            let remember =
+                |row: usize, head: usize| RowView::new(self, state, worker, row).remember(stored, head);
+            if first {
+                remember(row, head);
+            }
+            // What was just written cannot be read before it has reached the cache, and its lines are often another worker's: so the
+            // next unit's is written before this one is read.
+            if then.is_some() {
+                remember(row_then, head_then);
+            }
+        }
+        let after =
+            then.map_or(Next::UNKNOWN, |next| self.next(a, state, row_then, head_then, a.range(*next).0));
+        self.attend_row(a, state, worker, row, head, after);
+    }
+
+    /// Copies the queries of a head of some rows to the worker's scratch, padded: `[row][query][dim]`.
+    fn queries(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) -> &[f32] {
+        let dim = padded(a.head_dim);
+        let buffer = &self.lowered.buffers[a.q.0];
+        let width = buffer.row_bytes / size_of::<f32>();
+        // SAFETY: rotated queries are complete since the last barrier or are this worker's own; the scratch is its own.
+        let (q, queries): (&[f32], &mut [f32]) = unsafe {
+            let start = self.start(state, a.q, worker) + block.first * buffer.row_bytes;
+            let count = block.rows * a.sharing * dim;
+            (self.arena.get(start, block.rows * width), self.scratch[worker].queries.get_mut(0, count))
+        };
+        let heads = q.chunks_exact(width).flat_map(|row| {
+            row[head * a.sharing * a.head_dim..][..a.sharing * a.head_dim].chunks_exact(a.head_dim)
+        });
+        for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
+            query[..a.head_dim].copy_from_slice(q);
+            query[a.head_dim..].fill(0.0);
+        }
+        queries
+    }
+
+    /// What each query of some rows sees of the block that begins at `base`: the first position, and the one after the last.
+    pub(crate) fn visible(
+        &self,
+        a: &Attention,
+        state: &State,
+        worker: usize,
+        rows: RowBlock,
+        base: usize,
+        positions: &Range<usize>,
+    ) -> &[[u8; 2]] {
+        // SAFETY: the worker's own scratch.
+        let visible: &mut [[u8; 2]] =
+            unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
+        let [first, last] = [rows.first, rows.first + rows.rows - 1].map(|row| a.range(state.rows[row]));
+        if last.0 <= base && base + BLOCK <= first.1 {
+            visible.fill([0, BLOCK as u8]);
+            return visible;
+        }
+        for (i, visible) in visible.chunks_exact_mut(a.sharing).enumerate() {
+            let (begin, end) = a.range(state.rows[rows.first + i]);
+            let (begin, end) = (begin.max(positions.start), end.min(positions.end));
+            let inside = |p: usize| p.saturating_sub(base).min(BLOCK) as u8;
+            visible.fill([inside(begin), inside(end)]);
+        }
+        visible
+    }
+
+    /// The tile of one head that a decode row reads from a position on.
+    fn next(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> Next {
+        let row = state.rows[row];
+        let number = state.slots.block(row.slot, a.cache.group, position);
+        let positions = (a.range(row).1 - position / BLOCK * BLOCK).min(BLOCK);
+        Next { keys: self.kv.keys(a.cache, number, head), positions }
+    }
+
+    /// The first positions of a tile as `f32`, in the worker's scratch.
+    fn widened(&self, worker: usize, tile: AnyTile<'_>, dim: usize, positions: usize) -> WideTile<'_> {
+        let (wide, elements) = (&self.scratch[worker].wide, BLOCK * dim);
+        // SAFETY: the worker's own scratch, and different parts of it.
+        let (keys, values): (&mut [f32], &mut [f32]) =
+            unsafe { (wide.get_mut(0, elements), wide.get_mut(elements * size_of::<f32>(), elements)) };
+        match tile {
+            AnyTile::Half(tile) => self.isa.run(Widen { tile, dim, positions, keys, values }),
+            AnyTile::Byte(tile) => self.isa.run(Widen { tile, dim, positions, keys, values }),
+        }
+        WideTile { keys, values }
+    }
+
+    /// One part of the context of one decode row; `after` is the tile that the worker goes on with.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_part(
+        &self,
+        a: &Attention,
+        state: &State,
+        queries: &[f32],
+        row: Row,
+        head: usize,
+        part: usize,
+        after: Next,
+        states: &mut [f32],
+    ) {
+        let (begin, end) = a.range(row);
+        let (begin, end) = (begin.max(part * PART), end.min((part + 1) * PART));
+        let (first, last) = (begin / BLOCK, (end - 1) / BLOCK);
+        let tiles: [AnyTile<'_>; PART / BLOCK] = std::array::from_fn(|i| {
+            let number = state.slots.block(row.slot, a.cache.group, (first + i).min(last) * BLOCK);
+            // SAFETY: what the row sees was written before the last barrier, or by this worker.
+            unsafe { self.kv.tile(a.cache, number, head) }
+        });
+        self.isa.run(AttendPart {
+            tiles: &tiles[..last - first + 1],
+            begin: begin - first * BLOCK,
+            end: end - last * BLOCK,
+            next: after,
+            dim: padded(a.head_dim),
+            queries,
+            scale: a.scale,
+            cap: a.cap,
+            state: states,
+        });
+    }
+
+    /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_part`].
+    fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize, after: Next) {
+        let queries =
+            self.queries(a, state, worker, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head);
+        let (begin, end) = a.range(state.rows[row]);
+        let parts = begin / PART..(end - 1) / PART + 1;
+        let stride = a.sharing * a.state_len();
+        // SAFETY: the worker's own scratch.
+        let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, parts.len() * stride) };
+        for (part, states) in parts.clone().zip(states.chunks_exact_mut(stride)) {
+            let after =
+                if part + 1 < parts.end { self.next(a, state, row, head, (part + 1) * PART) } else { after };
+            self.attend_part(a, state, queries, state.rows[row], head, part, after, states);
+        }
+        for query in 0..a.sharing {
+            let first = (head * a.sharing + query) * a.head_dim;
+            // SAFETY: each row and head is one worker's.
+            let out = unsafe { self.cut(a.out, row, &(first..first + a.head_dim)) };
+            self.isa.run(Merge { parts: &states[query * a.state_len()..], stride, out });
+        }
+    }
+
+    /// Some consecutive rows of a prompt.
+    fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, rows: RowBlock, head: usize) {
+        let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
+        let queries = self.queries(a, state, worker, rows, head);
+        let count = rows.rows * a.sharing * a.state_len();
+        // SAFETY: the worker's own scratch.
+        let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
+        states.chunks_exact_mut(a.state_len()).for_each(clear);
+        for block in positions.start / BLOCK..positions.end.div_ceil(BLOCK) {
+            let base = block * BLOCK;
+            let visible = self.visible(a, state, worker, rows, base, &positions);
+            let number = state.slots.block(state.rows[rows.first].slot, a.cache.group, base);
+            // SAFETY: what the rows see was written before the last barrier.
+            let tile = unsafe { self.kv.tile(a.cache, number, head) };
+            let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
+            let seen = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
+            let tile = self.widened(worker, tile, dim, seen);
+            self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state: &mut *states });
+        }
+        for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
+            let (row, query) = (rows.first + i / a.sharing, i % a.sharing);
+            let column = (head * a.sharing + query) * a.head_dim;
+            // SAFETY: each row and head is one worker's.
+            let out = unsafe { self.cut(a.out, row, &(column..column + a.head_dim)) };
+            self.isa.run(Merge { parts: result, stride: result.len(), out });
+        }
+    }
+
+    /// How much rows attend to stored positions, in some heads.
+    pub(crate) fn weigh(&self, step: &WeightsStep, state: &State, worker: usize, workers: usize) {
+        let units = state
+            .rows
+            .iter()
+            .enumerate()
+            .flat_map(|(i, row)| step.heads.iter().enumerate().map(move |h| (i, row, h)));
+        for (i, row, (number, head)) in units.skip(worker).step_by(workers) {
+            let columns = number * step.positions..(number + 1) * step.positions;
+            let dim = padded(head.head_dim);
+            let buffer = &self.lowered.buffers[head.q.0];
+            let start =
+                self.start(state, head.q, worker) + i * buffer.row_bytes + head.first * size_of::<f32>();
+            // SAFETY: queries are complete since the last barrier or are this worker's own; the scratch is its own; each row
+            // and head is one worker's.
+            let (q, query, out): (&[f32], &mut [f32], _) = unsafe {
+                (
+                    self.arena.get(start, head.head_dim),
+                    self.scratch[worker].queries.get_mut(0, dim),
+                    self.cut(step.out, i, &columns),
+                )
+            };
+            query.fill(0.0);
+            query[..head.head_dim].copy_from_slice(q);
+            let scale = head.scale;
+            for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+                let number = state.slots.block(row.slot, head.cache.group, block * BLOCK);
+                // SAFETY: another program has written what is seen.
+                match unsafe { self.kv.tile(head.cache, number, head.kv_head) } {
+                    AnyTile::Half(tile) => self.isa.run(ScoreBlock { tile, dim, query, scale, out }),
+                    AnyTile::Byte(tile) => self.isa.run(ScoreBlock { tile, dim, query, scale, out }),
+                }
+            }
+            self.isa.run(Soften { x: out });
+        }
+    }
+}

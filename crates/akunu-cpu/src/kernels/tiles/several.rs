@@ -30,8 +30,10 @@ use crate::simd::avx512::Avx512;
 use crate::simd::{LANES, Simd};
 
 use super::amx::{Shape, Tiles};
-use super::laid::{Laid, LaidForm, Numbers};
+use super::laid::{Laid, LaidForm};
 use super::product::{Scratch, is_whole};
+use super::scaled::Scaled;
+use super::stream::{AHEAD, Stream, floats};
 use super::{HALF, TILE_BYTES, TILE_ROWS};
 
 /// Whether so many rows of a block of [`TILE_ROWS`] are multiplied faster together than by dots.
@@ -44,9 +46,6 @@ const STRETCH_BYTES: [usize; 2] = [12 << 10, 20 << 10];
 
 /// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
 const PANELS: usize = 16;
-
-/// How many panels ahead weights are asked for.
-const AHEAD: usize = 2;
 
 /// Groups that are multiplied in a step: two tiles of columns, or the two halves of one.
 const TOGETHER: usize = 2;
@@ -132,13 +131,6 @@ macro_rules! bytes {
     };
 }
 
-/// Asks for a line to be in the second-level cache: from the third, weights come faster so (`docs/decisions/activations.md`).
-#[inline(always)]
-fn ask_early(at: *const u8) {
-    // SAFETY: nothing is read.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
-}
-
 /// Asks for a line that will be written.
 #[inline(always)]
 fn ask_to_write(at: *const f32) {
@@ -153,97 +145,6 @@ struct Weights([[u8; TILE_BYTES]; TOGETHER]);
 /// Sums of one step as they come out of the tiles. Of bytes there are two for each group: with high parts, and with low ones.
 #[repr(C, align(64))]
 struct Sums([[[f32; LANES]; TILE_ROWS]; 2 * TOGETHER]);
-
-/// The codes of a stretch of columns of some panels, tile by tile.
-struct Stream<'a> {
-    at: *const u8,
-    /// Where the stretch ends in this panel.
-    end: *const u8,
-    /// Bytes of a panel, and those of them that are not of the stretch.
-    panel: usize,
-    rest: usize,
-    /// Panels after this one.
-    panels: usize,
-    /// Bytes to what is asked for.
-    ahead: usize,
-    /// Where that begins for the last panels. Not in here: what is looked up by number is kept in memory, with all that it is part of.
-    then: &'a [usize; AHEAD],
-}
-
-impl Stream<'_> {
-    /// The next tile's codes, of so many bits.
-    #[inline(always)]
-    fn next(&mut self, bits: usize) -> *const [u8; 64] {
-        let tile: *const [u8; 64] = self.at.cast();
-        for i in 0..bits {
-            ask_early(tile.wrapping_add(i).cast::<u8>().wrapping_add(self.ahead));
-        }
-        self.at = self.at.wrapping_add(bits * 64);
-        if self.at == self.end {
-            self.at = self.at.wrapping_add(self.rest);
-            self.end = self.end.wrapping_add(self.panel);
-            self.panels = self.panels.wrapping_sub(1);
-            self.look_ahead();
-        }
-        tile
-    }
-
-    /// Begins a panel.
-    #[inline(always)]
-    fn look_ahead(&mut self) {
-        self.ahead = match self.then.get((AHEAD - 1).wrapping_sub(self.panels)) {
-            Some(then) => then.wrapping_sub(self.at.addr()),
-            None => AHEAD * self.panel,
-        };
-    }
-}
-
-/// Makes a tile of bf16 of a tile's codes: for each four columns a line of the first and the third, and one of the others.
-///
-/// # Safety
-/// The processor has AVX-512; there is room for sixteen lines.
-#[inline(always)]
-unsafe fn floats<U: Unpack>(vectors: &[[u8; 64]], table: [__m512i; 2], to: *mut __m512i) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let look = |words: __m512i| {
-            if U::BITS > 5 {
-                _mm512_permutex2var_epi16(table[0], words, table[1])
-            } else {
-                _mm512_permutexvar_epi16(words, table[0])
-            }
-        };
-        let load = |i: usize| _mm512_loadu_si512(vectors[i].as_ptr().cast());
-        // What is above a code's own bits in a word makes no difference to the table.
-        macro_rules! shifted {
-            ($words:ident, $($shift:literal => $line:expr),+) => {
-                $(_mm512_store_si512(to.add($line), look(_mm512_srli_epi16::<$shift>($words)));)+
-            };
-        }
-        match U::BITS {
-            2 => {
-                for i in 0..2 {
-                    let words = load(i);
-                    let line = 8 * i;
-                    shifted!(words, 0 => line, 2 => line + 2, 4 => line + 4, 6 => line + 6);
-                    shifted!(words, 8 => line + 1, 10 => line + 3, 12 => line + 5, 14 => line + 7);
-                }
-            }
-            4 => {
-                for i in 0..4 {
-                    let words = load(i);
-                    shifted!(words, 0 => 2 * i, 4 => 2 * i + 8, 8 => 2 * i + 1, 12 => 2 * i + 9);
-                }
-            }
-            _ => {
-                // Codes that are looked up are bytes, and come not here.
-                for (i, words) in U::unpack::<Avx512>(vectors, &[0; 16]).into_iter().enumerate() {
-                    shifted!(words, 0 => 2 * i, 8 => 2 * i + 1);
-                }
-            }
-        }
-    }
-}
 
 /// Does something for each row. Not a loop: vectors must be in registers from the beginning.
 macro_rules! each_row {
@@ -603,12 +504,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     ) -> Stream<'s> {
         let (panel, tile) = (self.product.matrix.planes.end, U::BITS * 64);
         let codes = self.product.matrix.plane::<u8>(panels.start, 0, panels.len() * panel);
-        let at = codes[columns.start * tile..].as_ptr();
-        let end = at.wrapping_add(columns.len() * tile);
-        let rest = panel - columns.len() * tile;
-        let mut stream = Stream { at, end, panel, rest, panels: panels.len() - 1, ahead: 0, then };
-        stream.look_ahead();
-        stream
+        Stream::new(codes, columns.start * tile..columns.end * tile, panel, then)
     }
 
     /// What a super-block's minima come to for each row, before they are scaled.
@@ -637,94 +533,5 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
             Avx512::store(sum, minima);
         }
         minima
-    }
-}
-
-/// Moves the bytes of integers up by one.
-const UP: [u8; 64] = {
-    let mut order = [0; 64];
-    let mut i = 0;
-    while i < order.len() {
-        order[i] = if i % 4 == 0 { 0x80 } else { (i % 16 - 1) as u8 };
-        i += 1;
-    }
-    order
-};
-
-/// `sum + scale · (high + low)`, of integers. Not with the compiler's functions: it would do it later, and keep all that it takes in
-/// memory until then.
-///
-/// # Safety
-/// `low` is a vector.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn join_and_add(high: __m512i, low: *const __m512i, scale: __m512, sum: __m512) -> __m512 {
-    let mut sum = sum;
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "vpaddd {dot}, {dot}, [{low}]",
-            "vcvtdq2ps {dot}, {dot}",
-            "vfmadd231ps {sum}, {dot}, {scale}",
-            dot = inout(zmm_reg) high => _,
-            low = in(reg) low,
-            sum = inout(zmm_reg) sum,
-            scale = in(zmm_reg) scale,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    sum
-}
-
-/// What the sums of one group are scaled by.
-struct Scaled<Z> {
-    scale: __m512,
-    min: __m512,
-    rows: *const Numbers,
-    kind: PhantomData<Z>,
-}
-
-impl<'a, Z: ScaleView<'a>> Scaled<Z> {
-    /// # Safety
-    /// The processor has AVX-512, and there is such a tile.
-    #[inline(always)]
-    unsafe fn of(x: Laid, scales: &Z, tile: usize, half: usize) -> Scaled<Z> {
-        let scale = scales.scale::<Avx512>(tile, half);
-        let min = if Z::MIN && !Z::SUPER { scales.min::<Avx512>(tile, half) } else { scale };
-        Scaled { scale, min, rows: x.numbers(tile), kind: PhantomData }
-    }
-
-    /// Where there is nothing to add.
-    #[inline(always)]
-    fn none() -> Scaled<Z> {
-        let zero = Avx512::splat(0.0);
-        Scaled { scale: zero, min: zero, rows: std::ptr::null(), kind: PhantomData }
-    }
-
-    /// Adds a group's sums of one row, which are `floats` or two integers.
-    ///
-    /// # Safety
-    /// As [`Scaled::of`], which this is; `done` has sums of all rows.
-    #[inline(always)]
-    unsafe fn add(&self, floats: bool, done: *const u8, low_sums: usize, row: usize, sum: __m512) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let numbers = self.rows.add(row);
-            let sum = if floats {
-                _mm512_fmadd_ps(_mm512_load_ps(done.add(64 * row).cast()), self.scale, sum)
-            } else {
-                let high = _mm512_load_si512(done.add(64 * row).cast());
-                // Bytes are moved, not shifted: the port that shifts is the one that does floats.
-                let up = _mm512_loadu_si512(UP.as_ptr().cast());
-                let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps((*numbers).scale));
-                let low = done.add(low_sums + 64 * row).cast();
-                join_and_add(_mm512_shuffle_epi8(high, up), low, scale, sum)
-            };
-            if Z::MIN && !Z::SUPER {
-                _mm512_fmadd_ps(self.min, _mm512_set1_ps((*numbers).sum), sum)
-            } else {
-                sum
-            }
-        }
     }
 }

@@ -36,15 +36,14 @@ impl Attention {
 /// The units of a step, counted as a worker passes them.
 struct Units<'a> {
     turns: Turns<'a>,
-    next: usize,
+    passed: usize,
 }
 
 impl Units<'_> {
     /// Passes a unit; if it is the worker's, how much further on its next one is.
     fn take(&mut self) -> Option<usize> {
-        let unit = self.next;
-        self.next += 1;
-        if unit != self.turns.unit {
+        self.passed += 1;
+        if self.passed - 1 != self.turns.unit {
             return None;
         }
         let distance = self.turns.next - self.turns.unit;
@@ -78,18 +77,18 @@ impl Machine {
         team: &Team,
     ) {
         let stored = stored.filter(|_| state.writes_late);
-        let mut units = Units { turns: Turns::new(team, worker), next: 0 };
+        let mut units = Units { turns: Turns::new(team, worker), passed: 0 };
         // Whether the worker's next unit is its first, of which nothing was written ahead.
         let mut first = true;
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 if block.phase == Phase::Decode && state.redundant {
-                    self.attend_alone(a, stored, state, worker, *block, head, &mut units);
+                    self.attend_by_parts(a, stored, state, worker, *block, head, &mut units);
                     continue;
                 }
                 let Some(distance) = units.take() else { continue };
                 if block.phase == Phase::Decode {
-                    self.attend_among(a, stored, state, worker, [block.first, head], distance, first);
+                    self.attend_whole(a, stored, state, worker, block.first, head, distance, first);
                     first = false;
                     continue;
                 }
@@ -101,9 +100,9 @@ impl Machine {
         }
     }
 
-    /// One head of a decode row that all workers do together, by parts of its context.
+    /// One head of a decode row of whose context each worker takes some parts.
     #[allow(clippy::too_many_arguments)]
-    fn attend_alone(
+    fn attend_by_parts(
         &self,
         a: &Attention,
         stored: Option<&Stored>,
@@ -142,15 +141,16 @@ impl Machine {
         }
     }
 
-    /// One head of a decode row among others, `[row, head]`. The worker's next unit is so much further on.
+    /// One head of a decode row by one worker, whose next unit is so much further on.
     #[allow(clippy::too_many_arguments)]
-    fn attend_among(
+    fn attend_whole(
         &self,
         a: &Attention,
         stored: Option<&Stored>,
         state: &State,
         worker: usize,
-        [row, head]: [usize; 2],
+        row: usize,
+        head: usize,
         distance: usize,
         first: bool,
     ) {

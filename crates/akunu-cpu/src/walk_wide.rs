@@ -247,7 +247,8 @@ impl Machine {
         (several.product)(&product, &Lines { laid, rows, scratch });
     }
 
-    /// Where a block of rows is laid out, of so many tiles of columns.
+    /// Where a block of rows is laid out, of so many tiles of columns: for who lays them out and for products alike. In which lines hangs
+    /// on all rows of the batch, though prompts have no need of them: a few rows beside a prompt are multiplied like sixteen.
     pub(crate) fn laid(
         &self,
         state: &State,

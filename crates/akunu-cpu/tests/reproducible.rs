@@ -339,6 +339,7 @@ fn rows_of_an_expert_have_the_same_bits_together_and_alone() {
         DType::Q6_K,
         DType::Q8_0,
         DType::MXFP4,
+        DType::NVFP4,
         DType::IQ4_XS,
         DType::TQ2_0,
     ];
@@ -416,10 +417,20 @@ fn sequences_have_the_same_bits_together_and_alone() {
                 expected.extend(alone.out.logits.iter().map(|z| z.to_bits()));
             }
         }
-        for (threads, beside) in [(2, 0), (3, 0), (5, 0), (2, 3), (2, 10), (2, 13)] {
+        // Six beside one or two are laid out as eight, and begin after those.
+        for (threads, sequences, beside) in [
+            (2, SEQUENCES, 0),
+            (3, SEQUENCES, 0),
+            (5, SEQUENCES, 0),
+            (2, SEQUENCES, 3),
+            (2, SEQUENCES, 10),
+            (2, SEQUENCES, 13),
+            (2, 6, 1),
+            (3, 6, 2),
+        ] {
             let mut together = runner(threads);
             for (position, expected) in (0..).zip(&expected) {
-                let tokens: Vec<_> = (0..SEQUENCES).map(|slot| token(slot, position)).collect();
+                let tokens: Vec<_> = (0..sequences).map(|slot| token(slot, position)).collect();
                 let mut pieces: Vec<(u32, u32, &[u32])> =
                     (0..).zip(&tokens).map(|(slot, token)| (slot, position, token.as_slice())).collect();
                 if beside > 0 {
@@ -427,8 +438,8 @@ fn sequences_have_the_same_bits_together_and_alone() {
                 }
                 together.feed(&pieces, Work::Forward).unwrap();
                 let rows = together.out.logits[beside * vocabulary..].iter().map(|z| z.to_bits());
-                let same = rows.eq(expected.iter().copied());
-                assert!(same, "{name}, {threads} threads, {beside} rows beside");
+                let same = rows.eq(expected[..sequences as usize * vocabulary].iter().copied());
+                assert!(same, "{name}, {threads} threads, {sequences} sequences, {beside} rows beside");
             }
         }
     }

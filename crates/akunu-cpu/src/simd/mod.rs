@@ -138,7 +138,7 @@ pub(crate) trait Simd: Copy {
         unreachable!("words are not multiplied")
     }
 
-    /// `e^x`, within 2 units in the last place; 0 below -87.3.
+    /// `e^x`, within 2 units in the last place: 0 below -87.3, no more than at 88.3 above that, and not a number of what is none.
     #[inline(always)]
     fn exp(x: Self::F) -> Self::F {
         exp::<Self>(x)
@@ -163,20 +163,23 @@ pub(crate) trait Simd: Copy {
     }
 }
 
-/// Where [`Simd::exp`] is 0 below, and grows no more above.
-const LEAST: f32 = -87.3;
-const MOST: f32 = 88.3;
+/// Below this [`Simd::exp`] is 0.
+const EXP_LEAST: f32 = -87.3;
+
+/// Above this [`Simd::exp`] grows no more.
+const EXP_MOST: f32 = 88.3;
 
 /// [`Simd::exp`].
 #[inline(always)]
 fn exp<S: Simd>(x: S::F) -> S::F {
-    let clamped = S::min(S::max(x, S::splat(LEAST)), S::splat(MOST));
+    // In this order what is not a number stays so.
+    let clamped = S::min(S::splat(EXP_MOST), S::max(S::splat(EXP_LEAST), x));
     let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
     let y = S::mul(exp_of_rest::<S>(clamped, S::to_float(n)), S::power_of_two(n));
-    S::select_less(x, S::splat(LEAST), S::splat(0.0), y)
+    S::select_less(x, S::splat(EXP_LEAST), S::splat(0.0), y)
 }
 
-/// `e^(x - n ln 2)`, of less than half of ln 2.
+/// `e^(x - n ln 2)`, where that is `e` to the power of about half of ln 2 at most, or of as little below 0.
 #[inline(always)]
 fn exp_of_rest<S: Simd>(x: S::F, n: S::F) -> S::F {
     // ln 2 in two parts, the first exact in few bits, so that the remainder loses nothing.

@@ -73,13 +73,13 @@ export async function say(page, text) {
 }
 
 /**
- * Asks for a story, and waits for its first words. The model is held to a thousand letters: left alone, it ends one story in
+ * Asks for a story, and waits for its first words. The model is held to a thousand characters: left alone, it ends one story in
  * fifty after a sentence.
  */
 export async function startLongAnswer(page) {
-  await page.route("**/v1/chat/completions", (route) =>
-    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), guided_regex: "[a-z ]{1000,}" }) }),
-  );
+  const atLength = (route) =>
+    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), guided_regex: "[a-z ]{1000,}" }) });
+  await page.route("**/v1/chat/completions", atLength, { times: 1 });
   await say(page, "Tell me a very long story about the sea, with many chapters.");
   await page.waitForFunction(() => (document.querySelector(".answer > .markdown")?.textContent.length ?? 0) > 40);
 }

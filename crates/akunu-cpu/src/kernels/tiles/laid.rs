@@ -119,9 +119,13 @@ macro_rules! both {
 impl Lay<'_> {
     /// # Safety
     /// The processor has AVX-512. Nobody else touches this row of the block, for whose tiles there is room.
+    ///
+    /// # Panics
+    /// The block has no such row.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(crate) unsafe fn run(self) {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+        assert!(self.line < self.out.lines);
         let floats = self.out.form == LaidForm::Floats;
         let low_range = if floats { (1 << LOW_BITS) as f32 } else { 256.0 };
         // SAFETY: the caller's promise; vectors of the size of what they are read from.

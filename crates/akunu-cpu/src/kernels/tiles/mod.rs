@@ -65,7 +65,7 @@ use crate::step::TileForm;
 /// Rows of a tile: rows of the batch that are worked on together.
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// Up to so many rows, half a tile is laid out and multiplied.
+/// Up to so many rows are laid out in half as many lines as a tile has.
 const HALF: usize = TILE_ROWS / 2;
 
 /// Bytes of a tile.

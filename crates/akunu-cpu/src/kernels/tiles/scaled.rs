@@ -71,10 +71,11 @@ impl<'a, Z: ScaleView<'a>> Scaled<Z> {
         Scaled { scale: zero, min: zero, rows: std::ptr::null(), kind: PhantomData }
     }
 
-    /// Adds a group's sums of one row, which are `floats` or two integers.
+    /// Adds a group's sums of one row, which are `floats` or two integers: with low parts they are so many bytes behind those with high
+    /// ones.
     ///
     /// # Safety
-    /// As [`Scaled::of`], which this is; `done` has sums of all rows.
+    /// As [`Scaled::of`], which this is; `done` has sums of all rows, and so has what is `low_sums` bytes behind it if they are integers.
     #[inline(always)]
     pub(super) unsafe fn add(
         &self,

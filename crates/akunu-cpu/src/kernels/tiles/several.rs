@@ -3,7 +3,7 @@
 //! The dot of a group is exact, whatever makes it. With short weights (of two to six bits, for most) tiles of bf16 do: an activation is
 //! `2^k (128 high + low)`, of which both parts are numbers of bf16, as codes are, and all sums of a group are whole numbers of 24 bits
 //! under the same power of two. They come out as floats that nothing was rounded of. Dots with other weights are longer: they are made
-//! by tiles of bytes, once with the high parts and once with the low ones, joined as integers, made floats and scaled.
+//! by tiles of bytes with the high parts and with the low ones, joined as integers, made floats and scaled.
 //!
 //! That matters because processors whose tiles are in use do floats of 512 bits on one of two ports. And as few tile registers are used as
 //! will do: the more of them hold something, the fewer are left for renaming, and where another thread runs on the same core there are
@@ -41,8 +41,10 @@ pub(crate) fn are_several(rows: usize) -> bool {
     rows >= 6
 }
 
-/// Bytes of activations that are taken at a time, at most, floats and bytes: they stay in the first-level cache, beside what passes by.
-const STRETCH_BYTES: [usize; 2] = [12 << 10, 20 << 10];
+/// Bytes of activations that are taken at a time, at most, where that is not a super-block: they stay in the first-level cache, beside
+/// what passes by. Floats, and bytes, as measured (`docs/decisions/activations.md`).
+const STRETCH_OF_FLOATS: usize = 12 << 10;
+const STRETCH_OF_BYTES: usize = 20 << 10;
 
 /// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
 const PANELS: usize = 16;
@@ -142,7 +144,8 @@ fn ask_to_write(at: *const f32) {
 #[repr(C, align(64))]
 struct Weights([[u8; TILE_BYTES]; TOGETHER]);
 
-/// Sums of one step as they come out of the tiles. Of bytes there are two for each group: with high parts, and with low ones.
+/// Sums of one step as they come out of the tiles. Of bytes there are two for each group: with high parts, and with low ones, which are
+/// halves of one if they were multiplied as one.
 #[repr(C, align(64))]
 struct Sums([[[f32; LANES]; TILE_ROWS]; 2 * TOGETHER]);
 
@@ -238,7 +241,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let bytes = STRETCH_BYTES[usize::from(!Self::FLOATS)];
+        let bytes = if Self::FLOATS { STRETCH_OF_FLOATS } else { STRETCH_OF_BYTES };
         let (tiles, most) = (self.x.laid.tiles, bytes / (2 * self.x.laid.part()));
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
@@ -332,7 +335,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
                     };
                 }
                 // One of two groups. Floats are stored while those of the other are multiplied, in its register; of bytes there are two
-                // registers for each group, which are stored at its end.
+                // registers for each group, or one if they are multiplied as one, which are stored at its end.
                 macro_rules! group {
                     (
                         $multiplies:expr, $adds:expr, $makes:expr, $sums:literal in $done:ident from $a:ident, $b:ident,

@@ -33,14 +33,16 @@ pub(super) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Of some panels of `codes`, which begin with the first of them, the bytes of a `stretch`.
+    /// The bytes of a `stretch` in each of some panels, which are all of `codes`.
     pub(super) fn new(
         codes: &[u8],
         stretch: Range<usize>,
         panel: usize,
         then: &'a [usize; AHEAD],
     ) -> Stream<'a> {
-        let at = codes[stretch.clone()].as_ptr();
+        assert!(stretch.end <= panel);
+        // Of all panels, not of the first one's stretch: the others' are read by way of it.
+        let at = codes[stretch.start..].as_ptr();
         let (end, rest) = (at.wrapping_add(stretch.len()), panel - stretch.len());
         let mut stream = Stream { at, end, panel, rest, panels: codes.len() / panel - 1, ahead: 0, then };
         stream.look_ahead();

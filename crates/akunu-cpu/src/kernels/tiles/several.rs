@@ -41,10 +41,10 @@ pub(crate) fn are_several(rows: usize) -> bool {
     rows >= 6
 }
 
-/// Bytes of activations that are taken at a time, at most, where that is not a super-block: they stay in the first-level cache, beside
-/// what passes by. Floats, and bytes, as measured (`docs/decisions/activations.md`).
-const STRETCH_OF_FLOATS: usize = 12 << 10;
-const STRETCH_OF_BYTES: usize = 20 << 10;
+/// Tiles of columns that are taken at a time, at most, where that is not a super-block: their activations stay in the first-level cache,
+/// beside what passes by. Floats, and bytes, as measured (`docs/decisions/activations.md`).
+const STRETCH_OF_FLOATS: usize = 6;
+const STRETCH_OF_BYTES: usize = 20;
 
 /// Panels that are taken at a time, at most: their sums go to memory and back between two stretches of columns.
 const PANELS: usize = 16;
@@ -241,8 +241,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Several<'a, U, Z> {
     /// AMX is available, and tiles are configured.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn panels<const ROWS: usize>(&self) {
-        let bytes = if Self::FLOATS { STRETCH_OF_FLOATS } else { STRETCH_OF_BYTES };
-        let (tiles, most) = (self.x.laid.tiles, bytes / (2 * self.x.laid.part()));
+        let tiles = self.x.laid.tiles;
+        let most = if Self::FLOATS { STRETCH_OF_FLOATS } else { STRETCH_OF_BYTES };
         let stretch = if Z::SUPER {
             TILES_PER_SUPER
         } else {

@@ -1,7 +1,8 @@
 //! The workers: threads that run one job together, in lock-step.
 //!
-//! The caller is worker 0. Waiting (for a job, or for the others at a [`Team::barrier`]) spins for some tens of
-//! microseconds and then sleeps. A worker that panics releases all others; the job then fails instead of hanging.
+//! The caller is worker 0. Waiting (for a job, or for the others at a [`Team::barrier`]) spins for some tens of microseconds, then
+//! lets others have the processor if they want it, and in the end sleeps. A worker that panics releases all others; the job then
+//! fails instead of hanging.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
@@ -13,9 +14,15 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::memory::Turn;
 
-/// How long a worker spins before it sleeps: longer than any step another worker may still be busy with in decoding, short
-/// enough not to be felt by others on the machine.
+/// How long a worker spins before it offers the processor to others: longer than any step another worker may still be busy with in
+/// decoding, short enough not to be felt by others on the machine.
 const SPIN: Duration = Duration::from_micros(60);
+
+/// How long it waits before it sleeps. Who sleeps must be woken, and on a virtual machine whose processors others use, too, a
+/// processor that sleeps has lost its turn: that takes longer than all of a token (`docs/performance.md`). So those who wait for
+/// others in a job, who come as soon as they can, are patient, and those who wait for the next one less so.
+const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE_BETWEEN_JOBS: Duration = Duration::from_millis(1);
 
 /// Spins between looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
@@ -115,8 +122,8 @@ impl Signal {
         }
     }
 
-    /// Waits until the counter is no longer `old`.
-    fn wait(&self, old: u32) {
+    /// Waits until the counter is no longer `old`, asleep once its patience is at an end.
+    fn wait(&self, old: u32, patience: Duration) {
         let mut begin = None;
         loop {
             for _ in 0..SPINS_PER_LOOK {
@@ -125,8 +132,12 @@ impl Signal {
                 }
                 std::hint::spin_loop();
             }
-            if begin.get_or_insert_with(Instant::now).elapsed() > SPIN {
+            let waited = begin.get_or_insert_with(Instant::now).elapsed();
+            if waited > patience {
                 break;
+            }
+            if waited > SPIN {
+                thread::yield_now();
             }
         }
         let mut guard = lock(&self.sleep);
@@ -167,7 +178,7 @@ impl Team {
             self.passed.raise();
         } else if !self.broken.load(Ordering::SeqCst) {
             // A panic from here on raises the signal, so this cannot wait for ever.
-            self.passed.wait(now);
+            self.passed.wait(now, PATIENCE);
         }
         if self.broken.load(Ordering::Relaxed) { Err(Broken::Failed) } else { Ok(()) }
     }
@@ -187,7 +198,7 @@ impl Team {
     fn serve(&self, worker: usize) {
         let mut seen = 0;
         loop {
-            self.begun.wait(seen);
+            self.begun.wait(seen, PATIENCE_BETWEEN_JOBS);
             seen = seen.wrapping_add(1);
             if self.closing.load(Ordering::SeqCst) {
                 return;
@@ -257,7 +268,7 @@ impl Pool {
         }
         let result = team.take_part(0, erased);
         if team.size > 1 {
-            team.finished.wait(before);
+            team.finished.wait(before, PATIENCE);
         }
         if team.broken.load(Ordering::SeqCst) { Err(Broken::Failed) } else { result }
     }
@@ -362,12 +373,12 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         pool.run(&|worker, team| {
             if worker == 0 {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(2 * PATIENCE);
             }
             team.barrier()
         })
         .unwrap();
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(2 * PATIENCE_BETWEEN_JOBS + SPIN);
         pool.run(&|_, team| team.barrier()).unwrap();
     }
 

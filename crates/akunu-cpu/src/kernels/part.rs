@@ -36,41 +36,61 @@ impl Next {
 /// Asks for the next tile bit by bit, the keys and the values each in two places: a processor that is asked in four
 /// places fetches more than one that is asked in fewer.
 struct Ahead<T> {
-    at: *const u8,
-    /// From one place of the keys, or the values, to the other.
-    half: usize,
-    /// From the keys to the values.
-    values: usize,
-    /// Lines of each place not asked for yet.
-    left: usize,
+    keys: Halves,
+    values: Halves,
     tile: PhantomData<T>,
+}
+
+/// Two places of the same length, one behind the other.
+struct Halves {
+    at: *const u8,
+    /// From one to the other.
+    half: usize,
+    /// Lines of each not asked for yet.
+    left: usize,
+}
+
+impl Halves {
+    /// Of so many bytes, or some more: whole times that they are asked for.
+    #[inline(always)]
+    fn new(at: *const u8, bytes: usize, lines: usize) -> Halves {
+        let half = (bytes / 2).next_multiple_of(lines * ALIGN);
+        Halves { at, half, left: half / ALIGN }
+    }
+
+    /// The next lines of each place.
+    #[inline(always)]
+    fn ask(&mut self, lines: usize) {
+        if self.left < lines {
+            return;
+        }
+        for line in 0..lines {
+            let at = self.at.wrapping_add(line * ALIGN);
+            ask(at);
+            ask(at.wrapping_add(self.half));
+        }
+        self.at = self.at.wrapping_add(lines * ALIGN);
+        self.left -= lines;
+    }
 }
 
 impl<T: Tile> Ahead<T> {
     #[inline(always)]
     fn new(next: Next, dim: usize) -> Self {
-        // Keys lie by sixteens of positions, values behind those of the whole block.
-        let half = next.positions.next_multiple_of(LANES) * dim * T::BYTES / 2;
-        let values = BLOCK * dim * T::BYTES;
-        Ahead { at: next.keys, half, values, left: half / ALIGN, tile: PhantomData }
+        // Keys lie by sixteens of positions, values one by one behind those of the whole block.
+        let position = dim * T::BYTES;
+        let keys = Halves::new(next.keys, next.positions.next_multiple_of(LANES) * position, T::BYTES);
+        let values = next.keys.wrapping_add(BLOCK * position);
+        let values = Halves::new(values, next.positions * position, T::BYTES);
+        Ahead { keys, values, tile: PhantomData }
     }
 
     /// The next lines of each place, as many as an element has bytes: so a tile is all asked for when another one has been
     /// worked on.
     #[inline(always)]
     fn ask(&mut self) {
-        if self.left < T::BYTES {
-            return;
-        }
-        for line in 0..T::BYTES {
-            let at = self.at.wrapping_add(line * ALIGN);
-            ask(at);
-            ask(at.wrapping_add(self.half));
-            ask(at.wrapping_add(self.values));
-            ask(at.wrapping_add(self.values + self.half));
-        }
-        self.at = self.at.wrapping_add(T::BYTES * ALIGN);
-        self.left -= T::BYTES;
+        self.keys.ask(T::BYTES);
+        self.values.ask(T::BYTES);
     }
 }
 

@@ -36,9 +36,11 @@ impl Plan {
         self.depth + self.prompt + self.generate
     }
 
-    /// What llama-bench runs before it takes the time: the prompt, or one token.
+    /// What llama-bench runs before it takes the time, the prompt or one token; and llama-batched-bench, sixteen tokens and a prompt
+    /// of one token for each sequence, which is as much work as two tokens of each.
     pub fn warm_up(self) -> Plan {
-        Plan { generate: self.generate.min(1), depth: 0, ..self }
+        let runs = if self.sequences > 1 { 2 } else { 1 };
+        Plan { generate: self.generate.min(runs), depth: 0, ..self }
     }
 
     /// How long the test takes, its depth not counted. There are at least as many sequences as the plan has.

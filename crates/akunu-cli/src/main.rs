@@ -10,6 +10,7 @@ mod input;
 mod model;
 mod output;
 mod progress;
+mod sample;
 mod stop;
 mod units;
 

@@ -1,6 +1,7 @@
 //! What this machine can do at most, measured in a moment: what the figures of a profile are held against.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::memory::Shared;
@@ -9,9 +10,10 @@ use crate::pool::Pool;
 use crate::simd::{Kernel, LANES, Simd};
 use crate::{Cpu, Isa};
 
-/// Bytes read at least and at most to measure the memory: the latter are more than the caches of most processors hold.
+/// Bytes read at least and at most to measure the memory: the latter are more than the caches of any processor hold, some of which have
+/// hundreds of megabytes.
 const READ_LEAST: usize = 4 << 20;
-const READ_MOST: usize = 256 << 20;
+const READ_MOST: usize = 1 << 30;
 /// Places that a thread reads at side by side, and how many bytes ahead it asks for what comes next: as products do.
 const STREAMS: usize = 4;
 const AHEAD: usize = 2 << 10;
@@ -23,62 +25,89 @@ const TRIES: usize = 5;
 const FEW: usize = 6;
 const MANY: usize = 10;
 
-/// The most a machine did, with all threads of a backend.
+/// The most arithmetic a machine did, with all threads of a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceilings {
     /// The threads that did it.
     pub threads: usize,
-    /// Bytes read in a second, of as many as were asked for.
-    pub read: f64,
     /// Additions and multiplications of 32-bit floats in a second.
     pub float: f64,
     /// Additions and multiplications of 8-bit integers in a second, where the instruction set has products of them.
     pub int8: Option<f64>,
 }
 
+/// Memory that all threads of a backend read, to see how fast they do.
+pub struct Reader {
+    isa: Isa,
+    pool: Arc<Pool>,
+    memory: Shared,
+    /// Bytes of each worker.
+    share: usize,
+    workers: usize,
+}
+
 impl Cpu {
-    /// Measures, in about a second. `bytes` is how much is to be read again and again: what the caches hold of it is read faster.
+    /// Measures arithmetic, in about a second.
+    pub fn ceilings(&self) -> Ceilings {
+        let (isa, pool, threads) = (self.isa, &self.pool, self.threads());
+        let few = fastest(pool, |_| isa.run(Multiply::<FEW>));
+        let many = fastest(pool, |_| isa.run(Multiply::<MANY>));
+        let rate = |amount: usize, time: Duration| (amount * threads) as f64 / time.as_secs_f64();
+        Ceilings {
+            threads,
+            float: rate(ROUNDS * FEW * LANES * 2, few).max(rate(ROUNDS * MANY * LANES * 2, many)),
+            int8: int8(isa, pool, &rate),
+        }
+    }
+
+    /// About so many bytes of memory to read: what the caches hold of them is read faster.
     ///
     /// # Errors
-    /// There is no memory for so much (256 MiB at most).
-    pub fn ceilings(&self, bytes: usize) -> akunu_program::Result<Ceilings> {
-        let (isa, pool, threads) = (self.isa, &self.pool, self.threads());
+    /// There is no memory for so much (1 GiB at most).
+    pub fn reader(&self, bytes: usize) -> akunu_program::Result<Reader> {
+        let (isa, pool, workers) = (self.isa, Arc::clone(&self.pool), self.threads());
         let bytes = bytes.clamp(READ_LEAST, READ_MOST);
         let memory = Shared::for_user(bytes, "measuring how fast it is read")?;
-        let share = bytes / (threads * STREAMS * READ_UNIT) * STREAMS * READ_UNIT;
+        let share = bytes / (workers * STREAMS * READ_UNIT) * STREAMS * READ_UNIT;
         let _ = pool.run(&|worker, _| {
             // Pages that nobody has written are all the same one. SAFETY: each worker's own part.
             unsafe { memory.get_mut::<u8>(worker * share, share) }.fill(1);
             Ok(())
         });
-        // SAFETY: nobody writes any more.
-        let numbers: &[f32] = unsafe { memory.get(0, threads * share / size_of::<f32>()) };
-        let read =
-            fastest(pool, |worker| isa.run(Read(&numbers[worker * share / 4..(worker + 1) * share / 4])));
-        let few = fastest(pool, |_| isa.run(Multiply::<FEW>));
-        let many = fastest(pool, |_| isa.run(Multiply::<MANY>));
-        let rate = |amount: usize, time: Duration| (amount * threads) as f64 / time.as_secs_f64();
-        Ok(Ceilings {
-            threads,
-            read: rate(share, read),
-            float: rate(ROUNDS * FEW * LANES * 2, few).max(rate(ROUNDS * MANY * LANES * 2, many)),
-            int8: int8(isa, pool, &rate),
-        })
+        Ok(Reader { isa, pool, memory, share, workers })
     }
+}
+
+impl Reader {
+    /// Reads everything so many times, once at least, after some times that do not count. The bytes per second.
+    pub fn read(&self, uncounted: usize, times: usize) -> f64 {
+        let share = self.share / size_of::<f32>();
+        // SAFETY: nobody writes any more.
+        let numbers: &[f32] = unsafe { self.memory.get(0, self.workers * share) };
+        let read = || time(&self.pool, &|w| self.isa.run(Read(&numbers[w * share..(w + 1) * share])));
+        let times = times.max(1);
+        for _ in 0..uncounted {
+            read();
+        }
+        let taken: Duration = (0..times).map(|_| read()).sum();
+        (times * self.workers * self.share) as f64 / taken.as_secs_f64()
+    }
+}
+
+/// The time in which all workers do something.
+fn time(pool: &Pool, work: &(impl Fn(usize) + Sync)) -> Duration {
+    let begin = Instant::now();
+    // A worker that fails shows in what comes after; here it only spoils a figure.
+    let _ = pool.run(&|worker, _| {
+        work(worker);
+        Ok(())
+    });
+    begin.elapsed()
 }
 
 /// The shortest time in which all workers do something.
 fn fastest(pool: &Pool, work: impl Fn(usize) + Sync) -> Duration {
-    let run = || {
-        let begin = Instant::now();
-        // A worker that fails shows in what comes after; here it only spoils a figure.
-        let _ = pool.run(&|worker, _| {
-            work(worker);
-            Ok(())
-        });
-        begin.elapsed()
-    };
-    (0..TRIES).map(|_| run()).min().unwrap_or_default()
+    (0..TRIES).map(|_| time(pool, &work)).min().unwrap_or_default()
 }
 
 /// Bytes that a stream reads at a time.
@@ -192,7 +221,8 @@ mod tests {
 
     #[test]
     fn every_ceiling_is_above_nothing() {
-        let Ceilings { read, float, int8, .. } = Cpu::new(1).unwrap().ceilings(0).unwrap();
+        let cpu = Cpu::new(1).unwrap();
+        let (Ceilings { float, int8, .. }, read) = (cpu.ceilings(), cpu.reader(0).unwrap().read(1, 2));
         assert!(read > 1e8 && float > 1e7, "{read} {float}");
         assert!(int8.is_none_or(|rate| rate > 1e7), "{int8:?}");
     }

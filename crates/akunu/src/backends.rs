@@ -2,7 +2,7 @@
 
 use std::thread::available_parallelism;
 
-use akunu_cpu::{Ceilings, Cpu};
+use akunu_cpu::{Ceilings, Cpu, Reader};
 use akunu_program::Backend;
 use akunu_program::reference::Reference;
 
@@ -88,10 +88,14 @@ fn emulator() -> akunu_gpu::Gpu<akunu_gpu::Emulator> {
     akunu_gpu::Gpu::new(akunu_gpu::Emulator::new(akunu_gpu::Schedule::InTurn))
 }
 
-/// What this machine's processor reaches at most with so many threads, reading so many bytes again and again; measured in about a
-/// second.
-pub fn ceilings(threads: Option<usize>, bytes: usize) -> Result<Ceilings> {
-    Ok(cpu(threads)?.ceilings(bytes)?)
+/// What arithmetic this machine's processor does at most with so many threads, measured in about a second.
+pub fn ceilings(threads: Option<usize>) -> Result<Ceilings> {
+    Ok(cpu(threads)?.ceilings())
+}
+
+/// Memory to measure with how fast so many threads read about so many bytes again and again.
+pub fn reader(threads: Option<usize>, bytes: usize) -> Result<Reader> {
+    Ok(cpu(threads)?.reader(bytes)?)
 }
 
 /// What a backend is, in a few words.

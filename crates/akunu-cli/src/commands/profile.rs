@@ -48,13 +48,20 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Tokens at the beginning that do not count, and as many times of reading: caches that can hold all of it take some tokens to do so.
+const UNCOUNTED: usize = 8;
+
+/// Bytes of a token above which one is enough: no more than the largest caches have.
+const CACHEABLE: u64 = 512 << 20;
+
 #[derive(Serialize)]
 struct Profile {
     model: String,
     backend: &'static str,
     threads: usize,
-    /// What the machine reaches at most; reading as many bytes as a token takes, again and again.
+    /// Reading as many bytes as a token takes, as often as there were tokens.
     read_gb_s: f64,
+    /// What the machine reaches at most.
     float_gflop_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     int8_gop_s: Option<f64>,
@@ -67,6 +74,8 @@ struct Part {
     part: &'static str,
     tokens: usize,
     seconds: f64,
+    gb_s: f64,
+    share_of_read: f64,
     ops: Vec<OpTime>,
 }
 
@@ -89,7 +98,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let (prompt, tokens) = (arguments.prompt as usize, arguments.tokens as usize);
     let count = arguments.sequences as usize;
     // A run has at most as many rows as a sequence has positions.
-    let context = (prompt.max(1) + tokens).max(count);
+    let context = (prompt.max(1) + 1 + UNCOUNTED + tokens).max(count);
     let default = Options::default();
     let (outputs, batch) = (default.outputs.max(count), default.batch.max(count));
     let options = Options { context: Some(context), sequences: count, outputs, batch, ..default };
@@ -102,13 +111,13 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     // Once without the clock, so that nothing is run for the first time.
     sequences[0].prefill(&[0])?;
     sequences[0].reset();
-    let mut parts = Vec::new();
     let mut last = vec![0; count];
+    let mut before = None;
     if prompt > 0 {
         let vocabulary = model.vocabulary() as u64;
         // Arbitrary tokens, as good as any.
         let fed: Vec<u32> = (0..prompt as u64).map(|i| (i * 7919 % vocabulary) as u32).collect();
-        parts.push(part(&model, "prompt", prompt, || {
+        before = Some(timed(&model, || {
             last.fill(sequences[0].prefill(&fed)?);
             Ok(())
         })?);
@@ -116,22 +125,28 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
             sequence.feed(&fed)?;
         }
     }
-    parts.push(part(&model, "tokens", count * tokens, || {
-        for _ in 0..tokens {
+    let mut step = |count: usize| -> akunu::Result<()> {
+        for _ in 0..count {
             last = Sequence::step_together(&mut sequences, &last)?;
         }
         Ok(())
-    })?);
+    };
+    let bytes = timed(&model, || step(1))?.bytes();
+    let uncounted = if bytes > CACHEABLE { 1 } else { UNCOUNTED };
+    step(uncounted)?;
+    let after = timed(&model, || step(tokens))?;
     spinner.set("measuring the machine");
     let threads = arguments.engine.threads.map(|n| n as usize);
-    let read: u64 = parts.last().map_or(0, |tokens| tokens.ops.iter().map(|op| op.bytes).sum());
-    let ceilings = akunu::ceilings(threads, read as usize / tokens.max(1))?;
+    let read = akunu::reader(threads, bytes as usize)?.read(uncounted, tokens);
+    let ceilings = akunu::ceilings(threads)?;
     spinner.clear();
+    let before = before.map(|timed| timed.part("prompt", prompt, read));
+    let parts = before.into_iter().chain([after.part("tokens", count * tokens, read)]).collect();
     let profile = Profile {
         model: model.path().display().to_string(),
         backend: model.backend(),
         threads: ceilings.threads,
-        read_gb_s: ceilings.read / 1e9,
+        read_gb_s: read / 1e9,
         float_gflop_s: ceilings.float / 1e9,
         int8_gop_s: ceilings.int8.map(|rate| rate / 1e9),
         parts,
@@ -139,20 +154,34 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if arguments.json { output::json(out, &profile) } else { profile.show(out) }
 }
 
+/// What something took.
+struct Timed {
+    seconds: f64,
+    steps: Vec<StepTime>,
+}
+
 /// Does something with the clock on.
-fn part(
-    model: &Model,
-    name: &'static str,
-    tokens: usize,
-    work: impl FnOnce() -> akunu::Result<()>,
-) -> Result<Part> {
+fn timed(model: &Model, work: impl FnOnce() -> akunu::Result<()>) -> Result<Timed> {
     model.time_steps(true);
     let begin = Instant::now();
     work()?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let ops = ops(&model.step_times());
+    let timed = Timed { seconds: begin.elapsed().as_secs_f64(), steps: model.step_times() };
     model.time_steps(false);
-    Ok(Part { part: name, tokens, seconds, ops })
+    Ok(timed)
+}
+
+impl Timed {
+    /// Bytes that had to be read.
+    fn bytes(&self) -> u64 {
+        self.steps.iter().map(|step| step.tally.bytes).sum()
+    }
+
+    /// The figures of so many tokens, where so many bytes can be read in a second.
+    fn part(self, part: &'static str, tokens: usize, read: f64) -> Part {
+        let speed = self.bytes() as f64 / self.seconds;
+        let (seconds, ops) = (self.seconds, ops(&self.steps));
+        Part { part, tokens, seconds, gb_s: speed / 1e9, share_of_read: speed / read, ops }
+    }
 }
 
 /// Steps that differ in their layer alone, together; the longest first.
@@ -210,15 +239,15 @@ impl Profile {
         )?;
         for part in &self.parts {
             let rate = part.tokens as f64 / part.seconds;
-            let read = part.ops.iter().map(|op| op.bytes).sum::<u64>() as f64 / part.seconds / 1e9;
             writeln!(
                 out,
-                "\n{HEADING}{}{HEADING:#}: {} in {:.1} ms, {rate:.1} a second, on {}; {read:.2} GB/s, {:.1} % of read",
+                "\n{HEADING}{}{HEADING:#}: {} in {:.1} ms, {rate:.1} a second, on {}; {:.2} GB/s, {:.1} % of read",
                 part.part,
                 units::grouped(part.tokens as u64),
                 part.seconds * 1e3,
                 self.backend,
-                read / self.read_gb_s * 100.0
+                part.gb_s,
+                part.share_of_read * 100.0
             )?;
             writeln!(
                 out,

@@ -10,7 +10,6 @@ mod input;
 mod model;
 mod output;
 mod progress;
-mod sample;
 mod stop;
 mod units;
 

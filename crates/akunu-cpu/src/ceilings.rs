@@ -1,4 +1,4 @@
-//! What this machine can do at most, measured in a moment: what the figures of a profile are held against.
+//! What this machine can do: what the figures of a profile are held against.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::pool::Pool;
 use crate::simd::{Kernel, LANES, Simd};
 use crate::{Cpu, Isa};
 
-/// Bytes read at least and at most to measure the memory: the latter are more than the caches of any processor hold, some of which have
-/// hundreds of megabytes.
+/// Bytes read at least and at most to measure the memory: the latter are more than the caches of most processors hold, though some
+/// have hundreds of megabytes.
 const READ_LEAST: usize = 4 << 20;
 const READ_MOST: usize = 1 << 30;
 /// Places that a thread reads at side by side, and how many bytes ahead it asks for what comes next: as products do.
@@ -37,7 +37,7 @@ pub struct Ceilings {
 }
 
 /// Memory that all threads of a backend read, to see how fast they do.
-pub struct Reader {
+pub struct MemoryReader {
     isa: Isa,
     pool: Arc<Pool>,
     memory: Shared,
@@ -60,11 +60,11 @@ impl Cpu {
         }
     }
 
-    /// About so many bytes of memory to read: what the caches hold of them is read faster.
+    /// So many bytes of memory to read, 4 MiB at least and 1 GiB at most: what the caches hold of them is read faster.
     ///
     /// # Errors
-    /// There is no memory for so much (1 GiB at most).
-    pub fn reader(&self, bytes: usize) -> akunu_program::Result<Reader> {
+    /// There is no memory for so much.
+    pub fn memory_reader(&self, bytes: usize) -> akunu_program::Result<MemoryReader> {
         let (isa, pool, workers) = (self.isa, Arc::clone(&self.pool), self.threads());
         let bytes = bytes.clamp(READ_LEAST, READ_MOST);
         let memory = Shared::for_user(bytes, "measuring how fast it is read")?;
@@ -74,11 +74,11 @@ impl Cpu {
             unsafe { memory.get_mut::<u8>(worker * share, share) }.fill(1);
             Ok(())
         });
-        Ok(Reader { isa, pool, memory, share, workers })
+        Ok(MemoryReader { isa, pool, memory, share, workers })
     }
 }
 
-impl Reader {
+impl MemoryReader {
     /// Reads everything so many times, once at least, after some times that do not count. The bytes per second.
     pub fn read(&self, uncounted: usize, times: usize) -> f64 {
         let share = self.share / size_of::<f32>();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn every_ceiling_is_above_nothing() {
         let cpu = Cpu::new(1).unwrap();
-        let (Ceilings { float, int8, .. }, read) = (cpu.ceilings(), cpu.reader(0).unwrap().read(1, 2));
+        let (Ceilings { float, int8, .. }, read) = (cpu.ceilings(), cpu.memory_reader(0).unwrap().read(1, 2));
         assert!(read > 1e8 && float > 1e7, "{read} {float}");
         assert!(int8.is_none_or(|rate| rate > 1e7), "{int8:?}");
     }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use akunu_program::program::{KvGroup, Program, WeightUse};
 use akunu_program::{Backend, Executable, KvStore, KvType, Limits, TensorSource, Weights};
 
-pub use ceilings::{Ceilings, Reader};
+pub use ceilings::{Ceilings, MemoryReader};
 pub use error::Error;
 pub use isa::{ISA_VARIABLE, Isa};
 

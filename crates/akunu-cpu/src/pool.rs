@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::memory::Turn;
 
-/// How long a worker spins before it offers the processor to others: longer than any step another worker may still be busy with in
+/// How long a worker spins before it offers the processor to others: longer than workers that nobody disturbs wait for one another in
 /// decoding, short enough not to be felt by others on the machine.
 const SPIN: Duration = Duration::from_micros(60);
 
 /// How long it waits before it sleeps. Who sleeps must be woken, and on a virtual machine whose processors others use, too, a
-/// processor that sleeps has lost its turn: that takes longer than all of a token (`docs/performance.md`). So those who wait for
-/// others in a job, who come as soon as they can, are patient, and those who wait for the next one less so.
+/// processor that sleeps has lost its turn, and gets it back after milliseconds. So those who wait for others in a job, who come as
+/// soon as they can, are patient for longer than a turn (`docs/performance.md` has what that is worth); those who wait for the next
+/// job, for longer than it takes to say what was found by the last one.
 const PATIENCE: Duration = Duration::from_millis(20);
 const PATIENCE_BETWEEN_JOBS: Duration = Duration::from_millis(1);
 
@@ -378,7 +379,7 @@ mod tests {
             team.barrier()
         })
         .unwrap();
-        thread::sleep(2 * PATIENCE_BETWEEN_JOBS + SPIN);
+        thread::sleep(2 * PATIENCE_BETWEEN_JOBS);
         pool.run(&|_, team| team.barrier()).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use std::thread::available_parallelism;
 
-use akunu_cpu::{Ceilings, Cpu, Reader};
+use akunu_cpu::{Ceilings, Cpu, MemoryReader};
 use akunu_program::Backend;
 use akunu_program::reference::Reference;
 
@@ -93,9 +93,9 @@ pub fn ceilings(threads: Option<usize>) -> Result<Ceilings> {
     Ok(cpu(threads)?.ceilings())
 }
 
-/// Memory to measure with how fast so many threads read about so many bytes again and again.
-pub fn reader(threads: Option<usize>, bytes: usize) -> Result<Reader> {
-    Ok(cpu(threads)?.reader(bytes)?)
+/// Memory to measure with how fast so many threads read so many bytes again and again, 4 MiB at least and 1 GiB at most.
+pub fn memory_reader(threads: Option<usize>, bytes: usize) -> Result<MemoryReader> {
+    Ok(cpu(threads)?.memory_reader(bytes)?)
 }
 
 /// What a backend is, in a few words.

@@ -54,14 +54,14 @@ pub mod summary;
 mod text;
 mod transcript;
 
-pub use akunu_cpu::{Ceilings, Reader};
+pub use akunu_cpu::{Ceilings, MemoryReader};
 pub use akunu_program::Tally;
 pub use akunu_program::conformance::Outcome;
 pub use akunu_program::select::Sampling;
 pub use akunu_program::{KvType, Phase};
 pub use akunu_text::chat::{Channel, Message};
 pub use akunu_text::tokenizer;
-pub use backends::{BACKENDS, backend, ceilings, describe_backend, reader};
+pub use backends::{BACKENDS, backend, ceilings, describe_backend, memory_reader};
 pub use chat::{Answer, AnswerPiece, Chat};
 pub use constraint::{Constraint, Matcher, ToolChoice};
 pub use embed::Embedder;

@@ -51,15 +51,18 @@ pub struct Arguments {
 /// Tokens at the beginning that do not count, and as many times of reading: caches that can hold all of it take some tokens to do so.
 const UNCOUNTED: usize = 8;
 
-/// Bytes of a token above which one is enough: no more than the largest caches have.
+/// Above so many bytes of a token, which no cache is expected to hold, one is enough.
 const CACHEABLE: u64 = 512 << 20;
+
+/// Bytes that are read in all, at most, unless once is more: a second or so.
+const READ_IN_ALL: u64 = 16 << 30;
 
 #[derive(Serialize)]
 struct Profile {
     model: String,
     backend: &'static str,
     threads: usize,
-    /// Reading as many bytes as a token takes, as often as there were tokens.
+    /// Reading as many bytes as a run takes (from 4 MiB to 1 GiB), as often as there were runs.
     read_gb_s: f64,
     /// What the machine reaches at most.
     float_gflop_s: f64,
@@ -98,7 +101,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let (prompt, tokens) = (arguments.prompt as usize, arguments.tokens as usize);
     let count = arguments.sequences as usize;
     // A run has at most as many rows as a sequence has positions.
-    let context = (prompt.max(1) + 1 + UNCOUNTED + tokens).max(count);
+    let context = (prompt.max(1) + tokens).max(count);
     let default = Options::default();
     let (outputs, batch) = (default.outputs.max(count), default.batch.max(count));
     let options = Options { context: Some(context), sequences: count, outputs, batch, ..default };
@@ -108,36 +111,36 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     }
     let spinner = Spinner::new("running the model");
     let mut sequences = (0..count).map(|_| model.sequence()).collect::<akunu::Result<Vec<_>>>()?;
-    // Once without the clock, so that nothing is run for the first time.
+    // Something that does not count, so that nothing is run for the first time.
     sequences[0].prefill(&[0])?;
     sequences[0].reset();
     let mut last = vec![0; count];
+    let mut step = |sequences: &mut [Sequence], times: usize| -> akunu::Result<()> {
+        for _ in 0..times {
+            last = Sequence::step_together(sequences, &last)?;
+        }
+        Ok(())
+    };
+    let first = timed(&model, || step(&mut sequences, 1))?;
+    let uncounted = if first.bytes() > CACHEABLE { 1 } else { UNCOUNTED };
+    step(&mut sequences, uncounted.min(context - 1))?;
+    sequences.iter_mut().for_each(Sequence::reset);
     let mut before = None;
     if prompt > 0 {
         let vocabulary = model.vocabulary() as u64;
         // Arbitrary tokens, as good as any.
         let fed: Vec<u32> = (0..prompt as u64).map(|i| (i * 7919 % vocabulary) as u32).collect();
-        before = Some(timed(&model, || {
-            last.fill(sequences[0].prefill(&fed)?);
-            Ok(())
-        })?);
+        before = Some(timed(&model, || sequences[0].prefill(&fed).map(drop))?);
         for sequence in &mut sequences[1..] {
             sequence.feed(&fed)?;
         }
     }
-    let mut step = |count: usize| -> akunu::Result<()> {
-        for _ in 0..count {
-            last = Sequence::step_together(&mut sequences, &last)?;
-        }
-        Ok(())
-    };
-    let bytes = timed(&model, || step(1))?.bytes();
-    let uncounted = if bytes > CACHEABLE { 1 } else { UNCOUNTED };
-    step(uncounted)?;
-    let after = timed(&model, || step(tokens))?;
+    let after = timed(&model, || step(&mut sequences, tokens))?;
     spinner.set("measuring the machine");
     let threads = arguments.engine.threads.map(|n| n as usize);
-    let read = akunu::reader(threads, bytes as usize)?.read(uncounted, tokens);
+    let bytes = after.bytes() / u64::from(arguments.tokens);
+    let times = (READ_IN_ALL / bytes.max(1)).clamp(1, u64::from(arguments.tokens));
+    let read = akunu::memory_reader(threads, bytes as usize)?.read(uncounted, times as usize);
     let ceilings = akunu::ceilings(threads)?;
     spinner.clear();
     let before = before.map(|timed| timed.part("prompt", prompt, read));

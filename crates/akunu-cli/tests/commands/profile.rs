@@ -20,6 +20,11 @@ fn a_profile_accounts_for_the_time_and_the_bytes() {
         let parts = json["parts"].as_array().unwrap();
         assert_eq!(parts.iter().map(|part| &part["tokens"]).collect::<Vec<_>>(), [8, 4]);
         for part in parts {
+            let [speed, share] = ["gb_s", "share_of_read"].map(|field| part[field].as_f64().unwrap());
+            assert!(
+                (speed / json["read_gb_s"].as_f64().unwrap() - share).abs() < 1e-6 && share > 0.0,
+                "{part}"
+            );
             let ops = part["ops"].as_array().unwrap();
             let share: f64 = ops.iter().map(|op| op["share"].as_f64().unwrap()).sum();
             assert!((share - 1.0).abs() < 1e-6, "{part}");

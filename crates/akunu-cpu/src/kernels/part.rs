@@ -51,7 +51,7 @@ struct Halves {
 }
 
 impl Halves {
-    /// Of so many bytes, or some more: whole times that they are asked for.
+    /// Of so many bytes together, or some more, so that each is a multiple of as many lines as [`Halves::ask`] is given.
     #[inline(always)]
     fn new(at: *const u8, bytes: usize, lines: usize) -> Halves {
         let half = (bytes / 2).next_multiple_of(lines * ALIGN);
@@ -331,5 +331,33 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
         let mut scores = Scores([[0.0; BLOCK]]);
         tile.scores::<S, 1, SUBTILES>(&query[..dim], &mut Ahead::new(Next::UNKNOWN, dim), &mut scores);
         out.copy_from_slice(&scores.0[0][..out.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::cache::{ByteTile, HalfTile};
+
+    fn asked<T: Tile>(positions: usize, dim: usize) {
+        let Ahead { keys, values, .. } = Ahead::<T>::new(Next { keys: std::ptr::null(), positions }, dim);
+        let seen = positions * dim * T::BYTES;
+        for (halves, begin) in [(keys, 0), (values, BLOCK * dim * T::BYTES)] {
+            assert_eq!(halves.at.addr(), begin);
+            assert!((seen..=BLOCK * dim * T::BYTES).contains(&(2 * halves.half)), "{positions} {dim}");
+            assert_eq!(halves.left * ALIGN, halves.half);
+            // Nothing is left at the end of as many times as there are for a tile.
+            assert!(halves.left.is_multiple_of(T::BYTES) && halves.left / T::BYTES <= 2 * dim / STRIDE);
+        }
+    }
+
+    #[test]
+    fn all_that_is_seen_of_the_next_tile_is_asked_for_and_nothing_behind_it() {
+        for positions in 1..=BLOCK {
+            for dim in [16, 64, 80, 128] {
+                asked::<HalfTile<'_>>(positions, dim);
+                asked::<ByteTile<'_>>(positions, dim);
+            }
+        }
     }
 }

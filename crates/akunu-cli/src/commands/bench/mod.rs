@@ -3,6 +3,7 @@
 mod peer;
 mod plan;
 mod prompts;
+mod sample;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -17,12 +18,12 @@ use serde::Serialize;
 use self::peer::{Comparison, Peer};
 use self::plan::Plan;
 use self::prompts::Answered;
+use self::sample::{deviation, mean, range};
 use self::table::{Column, left, right};
 use crate::engine::{self, DEFAULT_MODEL, backend_names, positive};
 use crate::model::locate;
 use crate::output::{self, Out};
 use crate::progress::Spinner;
-use crate::sample::{deviation, mean, range};
 use crate::stop;
 
 const EXAMPLES: &str = "\

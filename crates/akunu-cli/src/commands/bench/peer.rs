@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
-use crate::sample::{deviation, mean, median, range};
+use super::sample::{deviation, mean, median, range};
 
 /// A llama-bench binary.
 pub struct Peer {

@@ -36,10 +36,10 @@ impl Plan {
         self.depth + self.prompt + self.generate
     }
 
-    /// What llama-bench runs before it takes the time, the prompt or one token; and llama-batched-bench, sixteen tokens and a prompt
-    /// of one token for each sequence, which is as much work as two tokens of each.
+    /// What llama-bench runs before it takes the time: the prompt, or one token. llama-batched-bench makes two runs, one of sixteen rows and
+    /// one of the prompt, which is a token of each sequence where nothing comes before.
     pub fn warm_up(self) -> Plan {
-        let runs = if self.sequences > 1 { 2 } else { 1 };
+        let runs = if self.sequences > 1 && self.depth == 0 { 2 } else { 1 };
         Plan { generate: self.generate.min(runs), depth: 0, ..self }
     }
 

@@ -7,8 +7,8 @@ use akunu::{FinishReason, Model, Settings, Statistics};
 use anyhow::Result;
 use serde::Serialize;
 
+use super::sample::median;
 use super::table::{Column, left, right};
-use crate::sample::median;
 use crate::stop;
 
 /// Short and long, to answer in few words and in many.

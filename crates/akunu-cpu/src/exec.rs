@@ -221,7 +221,7 @@ impl CpuExecutable {
             wide: Shared::new(if attends_in_tiles { 0 } else { 2 * 4 * BLOCK * dim }),
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(tiles::Scratch::new),
-            many: (isa == Isa::Avx2).then(Room::new),
+            many: Room::new(isa),
             experts: ExpertRows::new(&steps, &weights, workers),
             attention_tiles: attends_in_tiles.then(|| tiles::AttentionScratch::new(together * sharing, dim)),
         };

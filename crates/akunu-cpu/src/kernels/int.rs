@@ -169,6 +169,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         let rows_cached = (CACHED / (tiles * size_of::<Group>())).max(1).next_multiple_of(MANY);
         let done = match self.product.room {
             Some(room) if S::MANY_APART && count >= many::LEAST => self.many::<S>(room),
+            Some(room) if S::BYTE_DOTS && count >= many::LEAST_OF_BYTES => {
+                self.many_by_bytes::<S>(room);
+                count
+            }
             _ => 0,
         };
         for first in (done..count).step_by(rows_cached) {

@@ -26,6 +26,7 @@ const LARGEST_RECIPROCAL: f32 = 8.507_059e37; // 2^126
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
     const MANY_REGISTERS: bool = true;
+    const BYTE_DOTS: bool = true;
     type F = __m512;
     type I = __m512i;
     type C = __m512i;
@@ -235,6 +236,44 @@ impl Simd for Avx512 {
                 }
                 _ => unreachable!("a tile, or half of one"),
             }
+        }
+    }
+    #[inline(always)]
+    fn store_codes(codes: Self::C, to: &mut [u8; 64]) {
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), codes) }
+    }
+    #[inline(always)]
+    fn byte_dots<const N: usize>(
+        init: [i32; 4],
+        codes: &[[[u8; 64]; 2]; N],
+        high: [&[i32; N]; 4],
+        low: [&[i32; N]; 4],
+    ) -> [[Self::I; 2]; 4] {
+        unsafe {
+            let zero = [_mm512_setzero_si512(); 2];
+            let mut upper = [zero; 4];
+            let mut lower = [zero; 4];
+            for m in 0..4 {
+                lower[m] = [_mm512_set1_epi32(init[m]); 2];
+            }
+            for i in 0..N {
+                let a = _mm512_loadu_si512(codes[i][0].as_ptr().cast());
+                let b = _mm512_loadu_si512(codes[i][1].as_ptr().cast());
+                for m in 0..4 {
+                    let x = _mm512_set1_epi32(high[m][i]);
+                    upper[m][0] = _mm512_dpbusd_epi32(upper[m][0], a, x);
+                    upper[m][1] = _mm512_dpbusd_epi32(upper[m][1], b, x);
+                    let x = _mm512_set1_epi32(low[m][i]);
+                    lower[m][0] = _mm512_dpbusd_epi32(lower[m][0], a, x);
+                    lower[m][1] = _mm512_dpbusd_epi32(lower[m][1], b, x);
+                }
+            }
+            for m in 0..4 {
+                for p in 0..2 {
+                    lower[m][p] = joined(upper[m][p], lower[m][p]);
+                }
+            }
+            lower
         }
     }
 }

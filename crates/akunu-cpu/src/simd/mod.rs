@@ -40,6 +40,9 @@ pub(crate) trait Simd: Copy {
     /// registers for eight.
     const MANY_APART: bool = false;
 
+    /// Whether [`Self::byte_dots`] is there for many rows.
+    const BYTE_DOTS: bool = false;
+
     /// Sixteen `f32`.
     type F: Copy;
     /// Sixteen `i32`.
@@ -120,6 +123,21 @@ pub(crate) trait Simd: Copy {
         let c = Self::dot::<N, WIDE>(init[2], codes, high[2], low[2]);
         let d = Self::dot::<N, WIDE>(init[3], codes, high[3], low[3]);
         [a, b, c, d]
+    }
+
+    /// The codes of a vector as they are. Asked for where there is [`Self::byte_dots`].
+    fn store_codes(_codes: Self::C, _to: &mut [u8; 64]) {
+        unreachable!("codes are multiplied where they are unpacked")
+    }
+
+    /// [`Self::dot`] of each of four rows with the codes of two panels: codes of any number of bits, and any `init`.
+    fn byte_dots<const N: usize>(
+        _init: [i32; 4],
+        _codes: &[[[u8; 64]; 2]; N],
+        _high: [&[i32; N]; 4],
+        _low: [&[i32; N]; 4],
+    ) -> [[Self::I; 2]; 4] {
+        unreachable!("codes are multiplied where they are unpacked")
     }
 
     /// The codes of a vector less `zero`, as words of 16 bits: of each lane's four the first and the third, then the second and the fourth.

@@ -20,8 +20,8 @@ const SPIN: Duration = Duration::from_micros(60);
 
 /// How long it waits before it sleeps. Who sleeps must be woken, and on a virtual machine whose processors others use, too, a
 /// processor that sleeps has lost its turn, and gets it back after milliseconds. So those who wait for others in a job, who come as
-/// soon as they can, are patient for longer than a turn (`docs/performance.md` has what that is worth); those who wait for the next
-/// job, for longer than it takes to say what was found by the last one.
+/// soon as they can, are patient for longer than a turn (`docs/performance-notes.md` has what that is worth); those who wait for the
+/// next job, for longer than it takes to say what was found by the last one.
 const PATIENCE: Duration = Duration::from_millis(20);
 const PATIENCE_BETWEEN_JOBS: Duration = Duration::from_millis(1);
 

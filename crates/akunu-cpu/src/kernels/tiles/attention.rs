@@ -5,7 +5,7 @@
 //! visited in the order of their positions, and positions it may not see have weight zero, which adds nothing.
 //!
 //! While tiles are in use, and for some hundred cycles after, processors do floats of 512 bits on one of two ports
-//! (`docs/decisions/activations.md`). So all queries are scored first, then all scores become weights, and then all sums are made.
+//! (`docs/performance-notes.md`). So all queries are scored first, then all scores become weights, and then all sums are made.
 //! Weights are powers of two: queries are multiplied by the scale and log₂ e when they are taken.
 
 use std::arch::x86_64::*;

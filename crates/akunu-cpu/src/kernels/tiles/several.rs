@@ -7,7 +7,7 @@
 //!
 //! That matters because processors whose tiles are in use do floats of 512 bits on one of two ports. And as few tile registers are used as
 //! will do: the more of them hold something, the fewer are left for renaming, and where another thread runs on the same core there are
-//! hardly any. (`docs/decisions/activations.md` has figures of both.)
+//! hardly any. (`docs/performance-notes.md` has figures of both.)
 //!
 //! Columns are taken some at a time, so that their activations stay in the first-level cache while all panels pass. Weights are
 //! made tiles a step before they are multiplied, and sums are added a step later: neither a tile that was just written nor sums that
@@ -42,7 +42,7 @@ pub(crate) fn are_several(rows: usize) -> bool {
 }
 
 /// Tiles of columns that are taken at a time, at most, where that is not a super-block: their activations stay in the first-level cache,
-/// beside what passes by. Floats, and bytes, as measured (`docs/decisions/activations.md`).
+/// beside what passes by. Floats, and bytes, as measured (`docs/performance-notes.md`).
 const STRETCH_OF_FLOATS: usize = 6;
 const STRETCH_OF_BYTES: usize = 20;
 

@@ -9,7 +9,7 @@ use crate::simd::avx512::Avx512;
 /// How many panels ahead weights are asked for.
 pub(super) const AHEAD: usize = 2;
 
-/// Asks for a line to be in the second-level cache: from the third, weights come faster so (`docs/decisions/activations.md`).
+/// Asks for a line to be in the second-level cache: from the third, weights come faster so (`docs/performance-notes.md`).
 #[inline(always)]
 fn ask_early(at: *const u8) {
     // SAFETY: nothing is read.

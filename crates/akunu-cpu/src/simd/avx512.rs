@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest};
+use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest, exp2_of_fraction};
 
 /// One 512-bit register.
 #[derive(Clone, Copy)]
@@ -104,6 +104,14 @@ impl Simd for Avx512 {
             let some = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(EXP_LEAST));
             _mm512_maskz_scalef_ps(some, exp_of_rest::<Self>(clamped, n), n)
         }
+    }
+    /// Nearly the same in fewer instructions, and less where there is less than what is least.
+    #[inline(always)]
+    fn exp2(x: Self::F) -> Self::F {
+        /// Less the largest whole number that is not above it.
+        const FRACTION: i32 = 0b1001;
+        // Times two to the power of that whole number.
+        unsafe { _mm512_scalef_ps(exp2_of_fraction::<Self>(_mm512_reduce_ps::<FRACTION>(x)), x) }
     }
     /// A division takes sixteen cycles. What processors have for it instead need not be the same to the bit on all of them: this
     /// begins with a guess from the exponent, and has twice as many digits after each turn.

@@ -144,6 +144,12 @@ pub(crate) trait Simd: Copy {
         exp::<Self>(x)
     }
 
+    /// `2^x`, within 2e-7 of itself, for `x` up to 127: 0 below -126, and not a number of what is none.
+    #[inline(always)]
+    fn exp2(x: Self::F) -> Self::F {
+        exp2::<Self>(x)
+    }
+
     /// `1 / x` of numbers from 1 on, within 2e-7 of itself up to 2^126, and at most 2^-126 above.
     #[inline(always)]
     fn reciprocal(x: Self::F) -> Self::F {
@@ -191,6 +197,27 @@ fn exp_of_rest<S: Simd>(x: S::F, n: S::F) -> S::F {
         p = S::fma(p, r, S::splat(c));
     }
     p
+}
+
+/// [`Simd::exp2`].
+#[inline(always)]
+fn exp2<S: Simd>(x: S::F) -> S::F {
+    let least = S::splat(-126.0);
+    let clamped = S::max(least, x);
+    let n = S::round(S::sub(clamped, S::splat(0.5)));
+    let y = S::mul(exp2_of_fraction::<S>(S::sub(clamped, S::to_float(n))), S::power_of_two(n));
+    S::select_less(x, least, S::splat(0.0), y)
+}
+
+/// `2^x` for `x` from 0 to 1.
+#[inline(always)]
+fn exp2_of_fraction<S: Simd>(x: S::F) -> S::F {
+    // As close as can be in proportion to it, with the ends exact.
+    let mut y = S::splat(0.001_879_318_6);
+    for c in [0.008_990_995, 0.055_818_676, 0.240_159_27, 0.693_151_7, 1.0] {
+        y = S::fma(y, x, S::splat(c));
+    }
+    y
 }
 
 /// [`Simd::tanh`].

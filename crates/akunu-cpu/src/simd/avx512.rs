@@ -173,6 +173,39 @@ impl Simd for Avx512 {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(x, _mm512_set1_epi32(127)))) }
     }
     #[inline(always)]
+    fn magnitude(x: [Self::F; 2]) -> f32 {
+        // Without their signs, what is larger is so as an integer, too, and what is no number is the largest.
+        unsafe {
+            let [x, y] = [_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])];
+            let largest = _mm512_max_epu32(_mm512_castps_si512(x), _mm512_castps_si512(y));
+            f32::from_bits(_mm512_reduce_max_epu32(largest))
+        }
+    }
+    #[inline(always)]
+    fn store_parts(x: [Self::F; 2], factor: f32, to: &mut [[i8; LANES]; 4]) -> [i32; 2] {
+        /// Packing works on 128-bit parts, each of which then has four bytes of the first sixteen high parts, of the last, and of both
+        /// halves of the low ones.
+        const ORDER: [i32; LANES] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        unsafe {
+            let factor = _mm512_set1_ps(factor);
+            let [x, y] = [_mm512_mul_ps(x[0], factor), _mm512_mul_ps(x[1], factor)];
+            let words = _mm512_packs_epi32(_mm512_cvtps_epi32(x), _mm512_cvtps_epi32(y));
+            let odd = _mm512_and_si512(_mm512_srli_epi16::<LOW_BITS>(words), _mm512_set1_epi16(1));
+            let half = _mm512_add_epi16(odd, _mm512_set1_epi16((1 << (LOW_BITS - 1)) - 1));
+            let upper = _mm512_srai_epi16::<LOW_BITS>(_mm512_add_epi16(words, half));
+            let lower = _mm512_sub_epi16(words, _mm512_slli_epi16::<LOW_BITS>(upper));
+            let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+            let parts = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(upper, lower));
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), parts);
+            let pairs = _mm512_madd_epi16(words, _mm512_set1_epi16(1));
+            let pairs =
+                _mm256_add_epi32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64::<1>(pairs));
+            let pairs = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            let sums = _mm_hadd_epi32(pairs, pairs);
+            [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)]
+        }
+    }
+    #[inline(always)]
     fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
         unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)) }
     }

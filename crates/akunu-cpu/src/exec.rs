@@ -13,6 +13,7 @@ use akunu_program::{
 
 use crate::Isa;
 use crate::kernels::many::Room;
+use crate::kernels::prompt::PromptScratch;
 use crate::kernels::rows::Argmax;
 use crate::kernels::tiles;
 use crate::kv::{CpuKv, padded};
@@ -35,7 +36,7 @@ pub(crate) const PART: usize = 256;
 const _: () = assert!(PART.is_multiple_of(BLOCK));
 
 /// Queries of consecutive rows of a prompt that go over the context together, unless in tiles.
-const QUERIES_TOGETHER: usize = 64;
+const QUERIES_TOGETHER: usize = 128;
 
 /// Rows of a prompt that go over the context together even if some workers have nothing to do then.
 const LEAST_TOGETHER: usize = 8;
@@ -88,8 +89,8 @@ pub(crate) struct Scratch {
     pub(crate) queries: Shared,
     /// `[query][state]`, or `[part][query][state]`.
     pub(crate) states: Shared,
-    /// Keys and values of a block as `f32`.
-    pub(crate) wide: Shared,
+    /// For attention of prompts, unless in tiles.
+    pub(crate) prompt: PromptScratch,
     /// `[query]`: what it sees of a block.
     pub(crate) visible: Shared,
     /// For products of tiles, where there are such.
@@ -214,11 +215,11 @@ impl CpuExecutable {
             Step::Weights(step) => step.heads.iter().map(|head| padded(head.head_dim)).max().unwrap_or(0),
             _ => 0,
         });
-        let queries = largest(&|a| plain * a.sharing * padded(a.head_dim)).max(weighed.max().unwrap_or(0));
+        let queries = PromptScratch::queries(largest(&|a| plain * a.sharing));
         let scratch = || Scratch {
-            queries: Shared::new(4 * queries),
-            states: Shared::new(4 * largest(&|a| state(a) * parts.max(plain))),
-            wide: Shared::new(if attends_in_tiles { 0 } else { 2 * 4 * BLOCK * dim }),
+            queries: Shared::new(4 * (queries * dim).max(weighed.clone().max().unwrap_or(0))),
+            states: Shared::new(4 * largest(&|a| (state(a) * parts).max(queries * a.state_len()))),
+            prompt: PromptScratch::new(queries, dim),
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(tiles::Scratch::new),
             many: Room::new(isa),

@@ -6,9 +6,11 @@ use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
 use crate::exec::{Machine, PART, RowBlock, State};
-use crate::kernels::attention::{AttendBlock, Merge, Soften, clear, state_len};
+use crate::kernels::attention::{Merge, Soften, state_len};
 use crate::kernels::cache::{AnyTile, WideTile, Widen};
 use crate::kernels::part::{AttendPart, Next, ScoreBlock};
+use crate::kernels::prompt::{AttendBlock, Finish, Level, PromptScratch, factor};
+use crate::kernels::rows::Cap;
 use crate::kv::padded;
 use crate::pool::{Team, Turns};
 use crate::step::{Attention, Stored, WeightsStep};
@@ -232,7 +234,7 @@ impl Machine {
 
     /// The first positions of a tile as `f32`, in the worker's scratch.
     fn widened(&self, worker: usize, tile: AnyTile<'_>, dim: usize, positions: usize) -> WideTile<'_> {
-        let (wide, elements) = (&self.scratch[worker].wide, BLOCK * dim);
+        let (wide, elements) = (&self.scratch[worker].prompt.wide, BLOCK * dim);
         // SAFETY: the worker's own scratch, and different parts of it.
         let (keys, values): (&mut [f32], &mut [f32]) =
             unsafe { (wide.get_mut(0, elements), wide.get_mut(elements * size_of::<f32>(), elements)) };
@@ -301,29 +303,39 @@ impl Machine {
 
     /// Some consecutive rows of a prompt.
     fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, rows: RowBlock, head: usize) {
+        let (dim, cap, length) = (padded(a.head_dim), a.cap, a.state_len());
         let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
-        let queries = self.queries(a, state, worker, rows, head);
-        let count = rows.rows * a.sharing * a.state_len();
+        self.queries(a, state, worker, rows, head);
+        let (count, scratch) = (rows.rows * a.sharing, &self.scratch[worker]);
+        let room = PromptScratch::queries(count);
         // SAFETY: the worker's own scratch.
-        let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, count) };
-        states.chunks_exact_mut(a.state_len()).for_each(clear);
+        let (queries, weights, levels, sums): (&mut [f32], &mut [f32], &mut [Level], &mut [f32]) = unsafe {
+            (
+                scratch.queries.get_mut(0, room * dim),
+                scratch.prompt.weights.get_mut(0, room * BLOCK),
+                scratch.prompt.levels.get_mut(0, room),
+                scratch.states.get_mut(0, room * length),
+            )
+        };
+        self.isa.run(Cap { x: &mut queries[..count * dim], scale: factor(a.scale, cap), cap: None });
+        levels.fill(Level::NONE);
+        sums.fill(0.0);
         for block in positions.start / BLOCK..positions.end.div_ceil(BLOCK) {
             let base = block * BLOCK;
             let visible = self.visible(a, state, worker, rows, base, &positions);
             let number = state.slots.block(state.rows[rows.first].slot, a.cache.group, base);
             // SAFETY: what the rows see was written before the last barrier.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };
-            let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
             let seen = visible.iter().map(|[_, end]| usize::from(*end)).max().unwrap_or(0);
             let tile = self.widened(worker, tile, dim, seen);
-            self.isa.run(AttendBlock { tile, dim, queries, visible, scale, cap, state: &mut *states });
+            let weights = weights.as_chunks_mut().0;
+            self.isa.run(AttendBlock { tile, dim, cap, visible, queries, weights, levels, sums });
         }
-        for (i, result) in states.chunks_exact(a.state_len()).enumerate() {
-            let (row, query) = (rows.first + i / a.sharing, i % a.sharing);
-            let column = (head * a.sharing + query) * a.head_dim;
+        let columns = head * a.sharing * a.head_dim..(head + 1) * a.sharing * a.head_dim;
+        for (i, sums) in sums[..count * length].chunks_exact(a.sharing * length).enumerate() {
             // SAFETY: each row and head is one worker's.
-            let out = unsafe { self.cut(a.out, row, &(column..column + a.head_dim)) };
-            self.isa.run(Merge { parts: result, stride: result.len(), out });
+            let out = unsafe { self.cut(a.out, rows.first + i, &columns) };
+            self.isa.run(Finish { sums, dim, head_dim: a.head_dim, out });
         }
     }
 

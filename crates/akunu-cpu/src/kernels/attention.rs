@@ -1,22 +1,16 @@
-//! Attention of a prompt over one block of keys and values, as online softmax, and how states are joined.
+//! What a query has seen of its context, as online softmax: how scores change it, and how states are joined.
 //!
-//! A *query* is one head of one row. Several that read the same key and value head go over a block together. What a query
-//! gets does not depend on its neighbours: positions it may not see have weight zero, and blocks are visited in the order of
-//! their positions.
-
-use akunu_program::BLOCK;
+//! A *query* is one head of one row.
 
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::cache::{WideTile, padded};
+use super::cache::padded;
 
 /// Queries worked on together at most.
 pub(super) const QUERIES: usize = 4;
 
-/// The same, of a prompt, with instruction sets that have registers for it.
-const MANY_QUERIES: usize = 8;
-
-/// Room before the sums of a query's state: the largest score, the total weight, and padding to a vector.
+/// Room before the sums of a query's state: the largest score, the total weight, and padding to a vector. Of a prompt, a vector of
+/// total weights.
 pub(crate) const STATE_HEAD: usize = LANES;
 
 /// `f32`s of the state of one query whose head has `dim` elements (padded to whole vectors).
@@ -28,159 +22,6 @@ pub(crate) const fn state_len(dim: usize) -> usize {
 pub(crate) fn clear(state: &mut [f32]) {
     state.fill(0.0);
     state[0] = f32::NEG_INFINITY;
-}
-
-/// Adds one block to the state of some queries.
-pub(crate) struct AttendBlock<'a> {
-    /// Keys and values, of heads of `dim` elements.
-    pub(crate) tile: WideTile<'a>,
-    /// A multiple of the vector length.
-    pub(crate) dim: usize,
-    /// `[query][dim]`.
-    pub(crate) queries: &'a [f32],
-    /// The first position of the block that each query sees, and the one after the last.
-    pub(crate) visible: &'a [[u8; 2]],
-    pub(crate) scale: f32,
-    pub(crate) cap: Option<f32>,
-    /// `[query][state_len(dim)]`.
-    pub(crate) state: &'a mut [f32],
-}
-
-impl Kernel for AttendBlock<'_> {
-    #[inline(always)]
-    fn run<S: Simd>(mut self) {
-        let mut first = 0;
-        while first < self.visible.len() {
-            let left = self.visible.len() - first;
-            first += match left {
-                _ if !S::TOGETHER => self.together::<S, 1>(first),
-                MANY_QUERIES.. if S::MANY_REGISTERS => self.together::<S, MANY_QUERIES>(first),
-                QUERIES.. => self.together::<S, QUERIES>(first),
-                3 => self.together::<S, 3>(first),
-                2 => self.together::<S, 2>(first),
-                _ => self.together::<S, 1>(first),
-            };
-        }
-    }
-}
-
-impl AttendBlock<'_> {
-    /// `Q` queries; returns `Q`.
-    #[inline(always)]
-    fn together<S: Simd, const Q: usize>(&mut self, first: usize) -> usize {
-        let dim = self.dim;
-        let queries = &self.queries[first * dim..(first + Q) * dim];
-        let visible: &[[u8; 2]] = &self.visible[first..first + Q];
-        let (begin, end) = visible.iter().fold((BLOCK, 0), |(b, e), v| {
-            if v[0] < v[1] { (b.min(usize::from(v[0])), e.max(usize::from(v[1]))) } else { (b, e) }
-        });
-        if begin >= end {
-            return Q;
-        }
-        let mut weights = [[0.0; BLOCK]; Q];
-        let subtiles = end.div_ceil(LANES);
-        if S::MANY_REGISTERS {
-            for subtile in (0..subtiles).step_by(2) {
-                self.scores::<S, Q, 2>(queries, subtile, &mut weights);
-            }
-        } else {
-            for subtile in 0..subtiles {
-                self.scores::<S, Q, 1>(queries, subtile, &mut weights);
-            }
-        }
-        let state = &mut self.state[first * state_len(dim)..(first + Q) * state_len(dim)];
-        for ((weights, visible), state) in
-            weights.iter_mut().zip(visible).zip(state.chunks_exact_mut(state_len(dim)))
-        {
-            soften::<S>(&mut weights[..subtiles * LANES], visible.map(usize::from), state);
-        }
-        let vectors = dim / LANES;
-        let mut column = 0;
-        while S::MANY_REGISTERS && column + 2 <= vectors {
-            self.sum_columns::<S, Q, 2>(first, &weights, begin, end, column);
-            column += 2;
-        }
-        while column < vectors {
-            self.sum_columns::<S, Q, 1>(first, &weights, begin, end, column);
-            column += 1;
-        }
-        Q
-    }
-
-    /// The scaled and capped scores of the positions of `V` vectors.
-    #[inline(always)]
-    fn scores<S: Simd, const Q: usize, const V: usize>(
-        &self,
-        queries: &[f32],
-        first: usize,
-        scores: &mut [[f32; BLOCK]; Q],
-    ) {
-        let dim = self.dim;
-        let keys = &self.tile.keys.as_chunks::<LANES>().0[first * dim..(first + V) * dim];
-        let mut sums = [[S::splat(0.0); V]; Q];
-        for d in 0..dim {
-            let mut vectors = [S::splat(0.0); V];
-            for (i, vector) in vectors.iter_mut().enumerate() {
-                // SAFETY: `keys` holds `V · dim` vectors.
-                *vector = S::load(unsafe { keys.get_unchecked(i * dim + d) });
-            }
-            for (q, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `queries` holds `Q · dim` numbers.
-                let x = S::splat(unsafe { *queries.get_unchecked(q * dim + d) });
-                for i in 0..V {
-                    sums[i] = S::fma(vectors[i], x, sums[i]);
-                }
-            }
-        }
-        let scale = S::splat(self.scale);
-        for (sums, scores) in sums.into_iter().zip(scores) {
-            for (sum, scores) in sums.into_iter().zip(&mut scores.as_chunks_mut().0[first..]) {
-                S::store(scaled::<S>(sum, scale, self.cap), scores);
-            }
-        }
-    }
-
-    /// Adds the block's values by their weights, in some vectors of the head.
-    #[inline(always)]
-    fn sum_columns<S: Simd, const Q: usize, const C: usize>(
-        &mut self,
-        first: usize,
-        weights: &[[f32; BLOCK]; Q],
-        begin: usize,
-        end: usize,
-        column: usize,
-    ) {
-        let vectors = self.dim / LANES;
-        assert!(end <= BLOCK);
-        let values = &self.tile.values.as_chunks::<LANES>().0[..end * vectors];
-        let state = self.state.as_chunks_mut::<LANES>().0;
-        let at = |q: usize, c: usize| (first + q) * (1 + vectors) + 1 + column + c;
-        let mut sums = [[S::splat(0.0); C]; Q];
-        for (q, sums) in sums.iter_mut().enumerate() {
-            for (c, sum) in sums.iter_mut().enumerate() {
-                *sum = S::load(&state[at(q, c)]);
-            }
-        }
-        for position in begin..end {
-            let mut loaded = [S::splat(0.0); C];
-            for (c, value) in loaded.iter_mut().enumerate() {
-                // SAFETY: there are `end · vectors`, and `column + c` is below `vectors`.
-                *value = S::load(unsafe { values.get_unchecked(position * vectors + column + c) });
-            }
-            for (q, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `position` is below `end`, and that at most `BLOCK`.
-                let weight = S::splat(unsafe { *weights[q].get_unchecked(position) });
-                for c in 0..C {
-                    sums[c] = S::fma(loaded[c], weight, sums[c]);
-                }
-            }
-        }
-        for q in 0..Q {
-            for c in 0..C {
-                S::store(sums[q][c], &mut state[at(q, c)]);
-            }
-        }
-    }
 }
 
 /// A score as it is compared with others.

@@ -144,11 +144,14 @@ impl AnyTile<'_> {
 /// A tile as [`Widen`] leaves it.
 #[derive(Clone, Copy)]
 pub(crate) struct WideTile<'a> {
+    /// `[dim][position]`
     pub(crate) keys: &'a [f32],
+    /// `[position][dim]`
     pub(crate) values: &'a [f32],
 }
 
-/// Makes `f32`s of the first positions of a tile, in the same order: for many queries that would each convert them again.
+/// Makes `f32`s of the first positions of a tile, for many queries that would each convert them again. Of keys all positions come
+/// together, so that they are read from end to end.
 pub(crate) struct Widen<'a, T> {
     pub(crate) tile: T,
     /// A multiple of the vector length.
@@ -170,7 +173,7 @@ impl<T: Tile> Kernel for Widen<'_, T> {
             for (i, &scale) in scales.iter().enumerate().take(positions.div_ceil(LANES)) {
                 for d in group * KV_GROUP..dim.min((group + 1) * KV_GROUP) {
                     // SAFETY: a subtile of the block, and an element of the head.
-                    S::store(unsafe { tile.key::<S>(i, d, dim, scale) }, &mut keys[i * dim + d]);
+                    S::store(unsafe { tile.key::<S>(i, d, dim, scale) }, &mut keys[d * SUBTILES + i]);
                 }
             }
         }

@@ -44,6 +44,7 @@ pub(crate) mod int;
 pub(crate) mod many;
 pub(crate) mod part;
 pub(crate) mod product;
+pub(crate) mod prompt;
 pub(crate) mod rows;
 pub(crate) mod scales;
 #[cfg(target_arch = "x86_64")]

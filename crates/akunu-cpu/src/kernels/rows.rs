@@ -1,15 +1,14 @@
 //! Kernels that work on one row at a time.
 
+use std::mem::offset_of;
+
 use akunu_program::program::{Activation, NormKind};
 use akunu_program::rope::RopeLayout;
 
 use crate::pack::TILE;
-use crate::simd::{Kernel, LANES, LOW_BITS, Simd};
+use crate::simd::{Kernel, LANES, Simd};
 
 use super::product::{Group, LARGEST};
-
-/// What one of an activation's high part stands for.
-const LOW: i32 = 1 << LOW_BITS;
 
 #[inline(always)]
 fn padded(x: &[f32]) -> [f32; LANES] {
@@ -272,43 +271,30 @@ impl Kernel for Quantize<'_> {
     fn run<S: Simd>(self) {
         for (x, out) in self.x.as_chunks::<TILE>().0.iter().zip(self.out) {
             let [x0, x1] = x.as_chunks::<LANES>().0 else { unreachable!() };
-            let halves = [S::load(x0), S::load(x1)];
-            let (most, least) = (S::max(halves[0], halves[1]), S::min(halves[0], halves[1]));
-            let largest = S::largest(S::max(most, S::sub(S::splat(0.0), least)));
-            // Instruction sets differ in what their maxima are of what is not a number.
-            let unknown = S::any_unknown(halves[0], halves[1]);
-            let (scale, inverse) = scale_of(if unknown { f32::NAN } else { largest });
+            let x = [S::load(x0), S::load(x1)];
+            let (scale, inverse) = scale_of(S::magnitude(x));
             if scale.is_nan() {
                 *out = Group { scale, scaled_sums: [scale; 2], ..Group::default() };
                 continue;
             }
+            let sums = S::store_parts(x, inverse, parts(out));
             out.scale = scale;
-            let inverse = S::splat(inverse);
-            let (high, low) = (bytes(&mut out.high), bytes(&mut out.low));
-            for i in 0..2 {
-                let x = halves[i];
-                let q = S::round(S::mul(x, inverse));
-                // Whole numbers below 2^24: all of this is exact.
-                let whole = S::to_float(q);
-                let upper = S::round(S::mul(whole, S::splat(1.0 / LOW as f32)));
-                let lower = S::round(S::fma(S::to_float(upper), S::splat(-LOW as f32), whole));
-                S::store_i8(upper, &mut high[i]);
-                S::store_i8(lower, &mut low[i]);
-                let sum = S::sum_i(q);
-                out.sums[i] = sum;
-                out.scaled_sums[i] = sum as f32 * out.scale;
-            }
+            out.sums = sums;
+            out.scaled_sums = [sums[0] as f32 * scale, sums[1] as f32 * scale];
         }
     }
 }
 
-/// The bytes of words, the first in the lowest one. They are written where they belong: a word read back from bytes written one
-/// after the other has to wait for them.
+/// The bytes of the high and low words, the first of each in the lowest one. They are written where they belong: a word read back
+/// from bytes written one after the other has to wait for them.
 #[inline(always)]
-fn bytes(words: &mut [i32; TILE / 4]) -> &mut [[i8; LANES]; 2] {
-    const { assert!(cfg!(target_endian = "little") && size_of::<[[i8; LANES]; 2]>() == TILE) };
+fn parts(group: &mut Group) -> &mut [[i8; LANES]; 4] {
+    const {
+        assert!(cfg!(target_endian = "little") && offset_of!(Group, high) == 0);
+        assert!(offset_of!(Group, low) == TILE && offset_of!(Group, scale) == 2 * TILE);
+    }
     // SAFETY: as many bytes, of which any will do.
-    unsafe { &mut *(&raw mut *words).cast() }
+    unsafe { &mut *(&raw mut *group).cast() }
 }
 
 /// Rotates every head of a row, in place.
@@ -380,7 +366,7 @@ impl Kernel for Argmax<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, LARGEST, Quantize, TILE, scale_of};
+    use super::{Group, LANES, LARGEST, Quantize, TILE, scale_of};
     use crate::Isa;
 
     #[test]
@@ -413,6 +399,36 @@ mod tests {
                     assert_eq!(out[0].sums, [0; 2]);
                     assert!(out[1].scale.is_finite() && out[1].sums[0] > 0, "{isa}");
                 }
+            }
+        }
+    }
+    /// Of halves that are to be rounded to even ones above all, in both places where they are rounded.
+    #[test]
+    fn integers_and_their_sums_are_the_same_with_every_instruction_set() {
+        let number = |i: usize| match i % TILE {
+            0 => 16256.0,
+            1 => -16256.0,
+            n if i.is_multiple_of(3) => (n * 64) as f32 - 1000.0,
+            n => (n * i) as f32 * 1.5 - 8000.5,
+        };
+        let x: Vec<f32> = (0..40 * TILE).map(|i| number(i) * [1.0, 0.125, 0.0, -4.0][i / TILE % 4]).collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let mut out = vec![Group::default(); x.len() / TILE];
+            isa.run(Quantize { x: &x, out: &mut out });
+            for (x, group) in x.as_chunks::<TILE>().0.iter().zip(&out) {
+                let (scale, inverse) = scale_of(x.iter().fold(0.0, |most, x| x.abs().max(most)));
+                let whole = x.map(|x| (x * inverse).round_ties_even());
+                let high = whole.map(|x| (x / 128.0).round_ties_even());
+                let bytes = |words: [i32; TILE / 4]| words.map(i32::to_le_bytes).concat();
+                let expected = |x: &[f32]| x.iter().map(|x| *x as i8 as u8).collect::<Vec<_>>();
+                assert_eq!((group.scale, bytes(group.high)), (scale, expected(&high)), "{isa}");
+                let low: Vec<f32> = whole.iter().zip(high).map(|(x, high)| x - 128.0 * high).collect();
+                assert_eq!(bytes(group.low), expected(&low), "{isa}");
+                let sums = [&whole[..LANES], &whole[LANES..]].map(|x| x.iter().sum::<f32>());
+                assert_eq!(
+                    (group.sums, group.scaled_sums),
+                    (sums.map(|s| s as i32), sums.map(|s| s * scale))
+                );
             }
         }
     }

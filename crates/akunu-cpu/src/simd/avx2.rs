@@ -190,6 +190,48 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn magnitude(x: [Self::F; 2]) -> f32 {
+        // Without their signs, what is larger is so as an integer, too, and what is no number is the largest.
+        let first = each!(x in x[0] => _mm256_castps_si256(_mm256_andnot_ps(_mm256_set1_ps(-0.0), x)));
+        let last = each!(x in x[1] => _mm256_castps_si256(_mm256_andnot_ps(_mm256_set1_ps(-0.0), x)));
+        let [x, y] = both!(_mm256_max_epu32; first, last);
+        unsafe {
+            let x = _mm256_max_epu32(x, y);
+            let x = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+            let x = _mm_max_epu32(x, _mm_shuffle_epi32::<0b00_00_11_10>(x));
+            f32::from_bits(_mm_cvtsi128_si32(_mm_max_epu32(x, _mm_shuffle_epi32::<1>(x))) as u32)
+        }
+    }
+    #[inline(always)]
+    fn store_parts(x: [Self::F; 2], factor: f32, to: &mut [[i8; LANES]; 4]) -> [i32; 2] {
+        const BITS: i32 = LOW_BITS as i32;
+        let factor = Self::splat(factor);
+        let [first, last] = [Self::round(Self::mul(x[0], factor)), Self::round(Self::mul(x[1], factor))];
+        let words = both!(_mm256_packs_epi32; [first[0], last[0]], [first[1], last[1]]);
+        let upper = each!(x in words => {
+            let odd = _mm256_and_si256(_mm256_srli_epi16::<BITS>(x), _mm256_set1_epi16(1));
+            let half = _mm256_add_epi16(odd, _mm256_set1_epi16((1 << (BITS - 1)) - 1));
+            _mm256_srai_epi16::<BITS>(_mm256_add_epi16(x, half))
+        });
+        let whole = both!(_mm256_slli_epi16::<BITS>; upper);
+        let lower = both!(_mm256_sub_epi16; words, whole);
+        // Packing works on 128-bit halves.
+        let parts = each!(x in [upper, lower] => {
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_permutevar8x32_epi32(_mm256_packs_epi16(x[0], x[1]), order)
+        });
+        let pairs = each!(x in words => _mm256_madd_epi16(x, _mm256_set1_epi16(1)));
+        unsafe {
+            let to = to.as_mut_ptr().cast::<__m256i>();
+            _mm256_storeu_si256(to, parts[0]);
+            _mm256_storeu_si256(to.add(1), parts[1]);
+            let sums = _mm256_hadd_epi32(pairs[0], pairs[1]);
+            let sums = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let sums = _mm_hadd_epi32(sums, sums);
+            [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)]
+        }
+    }
+    #[inline(always)]
     fn store_i8(x: Self::I, to: &mut [i8; LANES]) {
         unsafe {
             // Packing works on 128-bit halves: words 0-3, 8-11, 4-7, 12-15, put in order by the permutation.

@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest};
+use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest, exp2_of_fraction};
 
 /// One 512-bit register.
 #[derive(Clone, Copy)]
@@ -106,6 +106,14 @@ impl Simd for Avx512 {
             _mm512_maskz_scalef_ps(some, exp_of_rest::<Self>(clamped, n), n)
         }
     }
+    /// Nearly the same in fewer instructions, and less where there is less than what is least.
+    #[inline(always)]
+    fn exp2(x: Self::F) -> Self::F {
+        /// Less the largest whole number that is not above it.
+        const FRACTION: i32 = 0b1001;
+        // Times two to the power of that whole number.
+        unsafe { _mm512_scalef_ps(exp2_of_fraction::<Self>(_mm512_reduce_ps::<FRACTION>(x)), x) }
+    }
     /// A division takes sixteen cycles. What processors have for it instead need not be the same to the bit on all of them: this
     /// begins with a guess from the exponent, and has twice as many digits after each turn.
     #[inline(always)]
@@ -164,6 +172,39 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn power_of_two(x: Self::I) -> Self::F {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(x, _mm512_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    fn magnitude(x: [Self::F; 2]) -> f32 {
+        // Without their signs, what is larger is so as an integer, too, and what is no number is the largest.
+        unsafe {
+            let [x, y] = [_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])];
+            let largest = _mm512_max_epu32(_mm512_castps_si512(x), _mm512_castps_si512(y));
+            f32::from_bits(_mm512_reduce_max_epu32(largest))
+        }
+    }
+    #[inline(always)]
+    fn store_parts(x: [Self::F; 2], factor: f32, to: &mut [[i8; LANES]; 4]) -> [i32; 2] {
+        /// Packing works on 128-bit parts, each of which then has four bytes of the first sixteen high parts, of the last, and of both
+        /// halves of the low ones.
+        const ORDER: [i32; LANES] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        unsafe {
+            let factor = _mm512_set1_ps(factor);
+            let [x, y] = [_mm512_mul_ps(x[0], factor), _mm512_mul_ps(x[1], factor)];
+            let words = _mm512_packs_epi32(_mm512_cvtps_epi32(x), _mm512_cvtps_epi32(y));
+            let odd = _mm512_and_si512(_mm512_srli_epi16::<LOW_BITS>(words), _mm512_set1_epi16(1));
+            let half = _mm512_add_epi16(odd, _mm512_set1_epi16((1 << (LOW_BITS - 1)) - 1));
+            let upper = _mm512_srai_epi16::<LOW_BITS>(_mm512_add_epi16(words, half));
+            let lower = _mm512_sub_epi16(words, _mm512_slli_epi16::<LOW_BITS>(upper));
+            let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+            let parts = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(upper, lower));
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), parts);
+            let pairs = _mm512_madd_epi16(words, _mm512_set1_epi16(1));
+            let pairs =
+                _mm256_add_epi32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64::<1>(pairs));
+            let pairs = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            let sums = _mm_hadd_epi32(pairs, pairs);
+            [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)]
+        }
     }
     #[inline(always)]
     fn store_i8(x: Self::I, to: &mut [i8; LANES]) {

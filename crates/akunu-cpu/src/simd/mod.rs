@@ -86,6 +86,34 @@ pub(crate) trait Simd: Copy {
     fn to_float(x: Self::I) -> Self::F;
     /// `2^x` for `x` in -126..=127.
     fn power_of_two(x: Self::I) -> Self::F;
+    /// The largest magnitude, which is not finite if any number is not.
+    #[inline(always)]
+    fn magnitude(x: [Self::F; 2]) -> f32 {
+        // Instruction sets differ in what their maxima are of what is not a number.
+        if Self::any_unknown(x[0], x[1]) {
+            return f32::NAN;
+        }
+        let (most, least) = (Self::max(x[0], x[1]), Self::min(x[0], x[1]));
+        Self::largest(Self::max(most, Self::sub(Self::splat(0.0), least)))
+    }
+    /// Numbers times `factor` as the nearest integers, which are to be within 127 · 2^LOW_BITS: the high parts of all, and then the
+    /// low ones, as [`Self::dot`] has them. Gives the sums of the first sixteen and of the last.
+    #[inline(always)]
+    fn store_parts(x: [Self::F; 2], factor: f32, to: &mut [[i8; LANES]; 4]) -> [i32; 2] {
+        let low = (1 << LOW_BITS) as f32;
+        let mut sums = [0; 2];
+        for i in 0..2 {
+            let whole = Self::round(Self::mul(x[i], Self::splat(factor)));
+            // Whole numbers below 2^24: all of this is exact.
+            let x = Self::to_float(whole);
+            let upper = Self::round(Self::mul(x, Self::splat(1.0 / low)));
+            let lower = Self::round(Self::fma(Self::to_float(upper), Self::splat(-low), x));
+            Self::store_i8(upper, &mut to[i]);
+            Self::store_i8(lower, &mut to[2 + i]);
+            sums[i] = Self::sum_i(whole);
+        }
+        sums
+    }
     /// The low byte of each lane.
     fn store_i8(x: Self::I, to: &mut [i8; LANES]);
     fn sum_i(x: Self::I) -> i32;
@@ -162,6 +190,12 @@ pub(crate) trait Simd: Copy {
         exp::<Self>(x)
     }
 
+    /// `2^x`, within 2e-7 of itself, for `x` up to 127: 0 below -126, and not a number of what is none.
+    #[inline(always)]
+    fn exp2(x: Self::F) -> Self::F {
+        exp2::<Self>(x)
+    }
+
     /// `1 / x` of numbers from 1 on, within 2e-7 of itself up to 2^126, and at most 2^-126 above.
     #[inline(always)]
     fn reciprocal(x: Self::F) -> Self::F {
@@ -209,6 +243,27 @@ fn exp_of_rest<S: Simd>(x: S::F, n: S::F) -> S::F {
         p = S::fma(p, r, S::splat(c));
     }
     p
+}
+
+/// [`Simd::exp2`].
+#[inline(always)]
+fn exp2<S: Simd>(x: S::F) -> S::F {
+    let least = S::splat(-126.0);
+    let clamped = S::max(least, x);
+    let n = S::round(S::sub(clamped, S::splat(0.5)));
+    let y = S::mul(exp2_of_fraction::<S>(S::sub(clamped, S::to_float(n))), S::power_of_two(n));
+    S::select_less(x, least, S::splat(0.0), y)
+}
+
+/// `2^x` for `x` from 0 to 1.
+#[inline(always)]
+fn exp2_of_fraction<S: Simd>(x: S::F) -> S::F {
+    // As close as can be in proportion to it, with the ends exact.
+    let mut y = S::splat(0.001_879_318_6);
+    for c in [0.008_990_995, 0.055_818_676, 0.240_159_27, 0.693_151_7, 1.0] {
+        y = S::fma(y, x, S::splat(c));
+    }
+    y
 }
 
 /// [`Simd::tanh`].

@@ -46,6 +46,17 @@ impl Kernel for Functions {
                 assert!(f[i].abs() <= 1.0 && f[i] * x[i] >= 0.0, "{}: erf({}) = {}", self.0, x[i], f[i]);
             }
         }
+        for step in 0..2000 {
+            let x: [f32; LANES] = std::array::from_fn(|i| 8.0 - 0.07 * (step as f32 + i as f32 / 16.0));
+            for (x, y) in x.into_iter().zip(apply(S::exp2, x)) {
+                let exact = f64::from(x).exp2();
+                let least = if x < -126.0 { 2e-38 } else { 0.0 };
+                assert!((f64::from(y) - exact).abs() <= 2e-7 * exact + least, "{}: 2^{x} = {y}", self.0);
+            }
+        }
+        let exp2 = |x: f32| apply(S::exp2, [x; LANES])[0];
+        assert_eq!([exp2(0.0), exp2(f32::NEG_INFINITY), exp2(-1e9)], [1.0, 0.0, 0.0], "{}", self.0);
+        assert!(exp2(f32::NAN).is_nan(), "{}", self.0);
         for step in 0..1260 {
             let x: [f32; LANES] = std::array::from_fn(|i| (step as f32 * 0.1 + i as f32 * 0.006).exp2());
             for (x, y) in x.into_iter().zip(apply(S::reciprocal, x)) {

@@ -133,38 +133,20 @@ impl Scored<'_> {
         let before = *largest;
         if Avx512::any_above(most, _mm512_set1_ps(before)) {
             *largest = _mm512_reduce_max_ps(most);
-            let shrunk = exp2(_mm512_set1_ps(before - *largest));
+            let shrunk = Avx512::exp2(_mm512_set1_ps(before - *largest));
             *shrink = _mm512_cvtss_f32(shrunk);
             sum = _mm512_mul_ps(sum, shrunk);
         }
         let most = _mm512_set1_ps(*largest);
         for step in steps {
-            let first = exp2(_mm512_sub_ps(found[step][0], most));
-            let second = exp2(_mm512_sub_ps(found[step][1], most));
+            let first = Avx512::exp2(_mm512_sub_ps(found[step][0], most));
+            let second = Avx512::exp2(_mm512_sub_ps(found[step][1], most));
             sum = _mm512_add_ps(_mm512_add_ps(sum, first), second);
             // SAFETY: the caller's promise.
             unsafe { store_split_line(first, second, line.add(step * SPLIT_BYTES)) };
         }
         Avx512::store(sum, total);
     }
-}
-
-/// `2^x`, within 2e-7 of itself; 0 of minus infinity.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-fn exp2(x: __m512) -> __m512 {
-    /// Of `2^r` for `r` from 0 to 1, as close as can be in proportion to it with the ends exact.
-    const POLYNOMIAL: [f32; 6] =
-        [1.0, 0.693_151_7, 0.240_159_27, 0.055_818_676, 0.008_990_995, 0.001_879_318_6];
-    /// Less the largest whole number that is not above it.
-    const FRACTION: i32 = 0b1001;
-    let r = _mm512_reduce_ps::<FRACTION>(x);
-    let mut y = _mm512_set1_ps(POLYNOMIAL[5]);
-    for i in (0..5).rev() {
-        y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(POLYNOMIAL[i]));
-    }
-    // Times two to the power of that whole number.
-    _mm512_scalef_ps(y, x)
 }
 
 /// Two tiles of queries, and what they see of a block.
@@ -454,38 +436,4 @@ fn steps_seen(visible: &[[u8; 2]]) -> Range<usize> {
 #[inline]
 fn stretch([a0, a1]: [*mut u8; 2], [b0, b1]: [*mut u8; 2], steps: usize) -> Stretch {
     Stretch { a: [a0, a1], b: [b0, b1], steps }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Isa;
-
-    /// # Safety
-    /// The processor has AVX-512.
-    #[target_feature(enable = "avx512f,avx512dq")]
-    unsafe fn powers(x: [f32; LANES]) -> [f32; LANES] {
-        let mut y = [0.0; LANES];
-        Avx512::store(exp2(Avx512::load(&x)), &mut y);
-        y
-    }
-
-    #[test]
-    fn powers_of_two_are_close_to_the_real_ones() {
-        if !Isa::Avx512.is_available() {
-            return;
-        }
-        for step in 0..2000 {
-            let x: [f32; LANES] = std::array::from_fn(|i| -0.07 * (step as f32 + i as f32 / 16.0));
-            // SAFETY: asked for above.
-            for (x, y) in x.into_iter().zip(unsafe { powers(x) }) {
-                let exact = f64::from(x).exp2();
-                assert!((f64::from(y) - exact).abs() <= 2e-7 * exact + 1e-44, "2^{x} = {y}");
-            }
-        }
-        let ends: [f32; LANES] = std::array::from_fn(|i| [0.0, f32::NEG_INFINITY, -1e9, f32::NAN][i % 4]);
-        // SAFETY: as above.
-        let [one, none, nearly_none, unknown, ..] = unsafe { powers(ends) };
-        assert!(one == 1.0 && none == 0.0 && nearly_none == 0.0 && unknown.is_nan());
-    }
 }

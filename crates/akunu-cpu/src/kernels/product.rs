@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::Isa;
-use crate::memory::Plain;
+use crate::memory::{Plain, ask};
 use crate::pack::{Codes, Form, Matrix, Scales, TILE};
 use crate::simd::{LANES, LOW_BITS, Simd};
 
@@ -94,6 +94,14 @@ impl Product<'_> {
             matrix.address(then, plane(matrix)).wrapping_sub(self.matrix.address(panel, plane(self.matrix)))
         };
         Further { codes: from(|_| 0), scales: from(|matrix| matrix.planes.scales) }
+    }
+
+    /// Asks for the memory that sixteen outputs of one row go to, for who writes them a while later: of many rows, each write would
+    /// have to wait for its line.
+    #[inline(always)]
+    pub(crate) fn ask_for_outputs(&self, row: usize, panel: usize) {
+        let column = (panel * LANES).wrapping_sub(self.slice.start);
+        ask(self.out.start.wrapping_add((row * self.out.stride).wrapping_add(column)).cast());
     }
 
     /// Writes what is wanted of sixteen outputs of one row.

@@ -154,10 +154,16 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let mut ahead = Ahead {
                     at: self.next_codes(&panels, first, &tiles),
                     lines: tiles.len() * U::BITS,
-                    each: (tiles.len() * U::BITS).div_ceil(fours * tiles.len()),
+                    each: (tiles.len() * U::BITS).div_ceil(fours),
                 };
                 let (row, skip) = if whole { (all, from) } else { (tiles.len(), 0) };
-                for (lines, sums) in lines.chunks_exact(row).zip(sums) {
+                for (i, (lines, sums)) in lines.chunks_exact(row).zip(sums).enumerate() {
+                    if tiles.end == all {
+                        for row in (rows.start + i * TOGETHER..rows.end).take(TOGETHER) {
+                            self.product.ask_for_outputs(row, first);
+                            self.product.ask_for_outputs(row, first + 1);
+                        }
+                    }
                     stretch.add::<S, Z>(&lines[skip..skip + tiles.len()], sums, &mut ahead);
                 }
             }
@@ -257,9 +263,9 @@ impl Stretch<'_> {
         if !Z::SUPER {
             load::<S>(sums, &mut totals);
         }
+        ahead.ask();
         assert!(lines.len() <= self.codes.len().min(TILES));
         for (tile, lines) in lines.iter().enumerate() {
-            ahead.ask();
             if Z::HALVES {
                 self.add_dots::<S, 4>(lines, tile, 0, &mut totals);
                 self.add_dots::<S, 4>(lines, tile, 1, &mut totals);
@@ -298,8 +304,14 @@ impl Stretch<'_> {
         let init = [a.init[half], b.init[half], c.init[half], d.init[half]];
         let high = [part(&a.high, half), part(&b.high, half), part(&c.high, half), part(&d.high, half)];
         let low = [part(&a.low, half), part(&b.low, half), part(&c.low, half), part(&d.low, half)];
-        let dots = S::byte_dots::<N>(init, &self.codes[tile].as_chunks().0[half], high, low);
-        let [s, t] = &self.scales[tile];
+        // SAFETY: there are codes and scales of as many tiles as lines, and of both halves.
+        let (codes, [s, t]) = unsafe {
+            (
+                self.codes.get_unchecked(tile).as_chunks().0.get_unchecked(half),
+                self.scales.get_unchecked(tile),
+            )
+        };
+        let dots = S::byte_dots::<N>(init, codes, high, low);
         let scales = [S::load(&s[half]), S::load(&t[half])];
         for m in 0..TOGETHER {
             let scale = S::splat(lines[m].scale);

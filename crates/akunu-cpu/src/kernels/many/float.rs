@@ -59,6 +59,9 @@ impl<T: Float> FloatProduct<'_, T> {
                 let first = (panel - panels.start) * rows.len();
                 let sums = sums[first..first + rows.len()].as_chunks_mut().0;
                 for (row, sums) in rows.clone().step_by(TOGETHER).zip(sums) {
+                    if columns.end == cols {
+                        (row..row + TOGETHER).for_each(|row| self.product.ask_for_outputs(row, panel));
+                    }
                     let x = &self.x[row * cols + from..][..(TOGETHER - 1) * cols + columns.len()];
                     add::<S>(weights, x, cols, sums);
                 }

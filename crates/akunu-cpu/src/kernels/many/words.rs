@@ -107,9 +107,13 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let first = (panel - panels.start) * rows.len();
                 let sums = sums[first..first + rows.len()].as_chunks_mut().0;
                 let mut next = next.chunks(next.len().div_ceil(lines.len()).max(1));
-                for (lines, sums) in lines.iter().zip(sums) {
+                for (i, (lines, sums)) in lines.iter().zip(sums).enumerate() {
                     for code in next.next().unwrap_or_default() {
                         ask(code.as_ptr());
+                    }
+                    if tiles.end == all {
+                        let row = rows.start + i * TOGETHER;
+                        (row..row + TOGETHER).for_each(|row| self.product.ask_for_outputs(row, panel));
                     }
                     stretch.add::<S, Z>(&lines[..tiles.len()], sums);
                 }

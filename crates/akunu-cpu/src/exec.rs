@@ -219,7 +219,12 @@ impl CpuExecutable {
         let scratch = || Scratch {
             queries: Shared::new(4 * (queries * dim).max(weighed.clone().max().unwrap_or(0))),
             states: Shared::new(4 * largest(&|a| (state(a) * parts).max(queries * a.state_len()))),
-            prompt: PromptScratch::new(queries, dim),
+            // Nothing where tiles attend.
+            prompt: if attends_in_tiles {
+                PromptScratch::new(0, 0)
+            } else {
+                PromptScratch::new(queries, dim)
+            },
             visible: Shared::new(2 * together * sharing),
             tiles: tiled.then(tiles::Scratch::new),
             many: Room::new(isa),

@@ -50,13 +50,12 @@ fn logits(model: &Model, isa: Isa, threads: usize, phase: Phase, piece: usize, b
     all
 }
 
-/// With AVX2, too, where many rows are multiplied in a way of their own.
+/// With AVX-512 and AVX2, too, where many rows are multiplied in ways of their own.
 #[test]
 fn threads_pieces_and_neighbours_change_no_bit() {
-    let mut sets = vec![Isa::detect().unwrap()];
-    if sets != [Isa::Avx2] && Isa::Avx2.is_available() {
-        sets.push(Isa::Avx2);
-    }
+    let detected = Isa::detect().unwrap();
+    let mut sets = vec![detected];
+    sets.extend([Isa::Avx512, Isa::Avx2].into_iter().filter(|isa| *isa != detected && isa.is_available()));
     for (name, model) in models() {
         for (isa, phase) in sets.iter().flat_map(|&isa| [(isa, Phase::Decode), (isa, Phase::Prompt)]) {
             let expected = logits(&model, isa, 1, phase, 1, 0);
@@ -225,6 +224,8 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
     let text: Vec<u32> = (0..40).collect();
     let bytes =
         [(96, 72), (288, 72), (128, 1000), (1408, 72)].map(|(width, outputs)| (DType::Q8_0, width, outputs));
+    // So wide that the integers of many rows are made ready a stretch at a time, for some panels.
+    let wide = [(DType::Q8_0, 3360, 600), (DType::Q4_K, 3584, 72), (DType::NVFP4, 3392, 72)];
     let halves = [(DType::NVFP4, 1792, 72)];
     let others = [
         DType::IQ4_XS,
@@ -241,7 +242,7 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
         DType::NVFP4,
     ];
     let others = others.map(|dtype| (dtype, 512, 72));
-    for (dtype, width, outputs) in bytes.into_iter().chain(halves).chain(others) {
+    for (dtype, width, outputs) in bytes.into_iter().chain(wide).chain(halves).chain(others) {
         let (mut program, tensors) = mixed(Role { multiply: true, ..Role::default() }, dtype, width, outputs);
         if width == 512 {
             begin_late(&mut program, 3);

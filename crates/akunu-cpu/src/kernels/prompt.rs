@@ -63,8 +63,7 @@ pub(crate) struct PromptScratch {
 }
 
 impl PromptScratch {
-    /// For so many queries, as [`PromptScratch::queries`] says, with heads of `dim` elements (padded to whole vectors). What is not
-    /// used takes no memory.
+    /// For so many queries, as [`PromptScratch::queries`] says, with heads of `dim` elements (padded to whole vectors).
     pub(crate) fn new(queries: usize, dim: usize) -> PromptScratch {
         PromptScratch {
             wide: Shared::new(2 * BLOCK * dim * size_of::<f32>()),

@@ -293,7 +293,7 @@ fn parts(group: &mut Group) -> &mut [[i8; LANES]; 4] {
         assert!(cfg!(target_endian = "little") && offset_of!(Group, high) == 0);
         assert!(offset_of!(Group, low) == TILE && offset_of!(Group, scale) == 2 * TILE);
     }
-    // SAFETY: as many bytes, of which any will do.
+    // SAFETY: the first bytes of a group are its high parts, and then the low ones, as is asserted above; any bytes are integers.
     unsafe { &mut *(&raw mut *group).cast() }
 }
 
@@ -402,6 +402,7 @@ mod tests {
             }
         }
     }
+
     /// Of halves that are to be rounded to even ones above all, in both places where they are rounded.
     #[test]
     fn integers_and_their_sums_are_the_same_with_every_instruction_set() {

@@ -36,11 +36,11 @@ pub(crate) trait Simd: Copy {
     /// Whether sixteen vectors of sums, and what they are made of, are in registers.
     const MANY_REGISTERS: bool = false;
 
-    /// Whether many rows are multiplied [in a way of their own](crate::kernels::many), and few of them four at most together: there are not
+    /// Whether many rows are multiplied [as words or floats](crate::kernels::many), and few of them four at most together: there are not
     /// registers for eight.
     const MANY_APART: bool = false;
 
-    /// Whether [`Self::byte_dots`] is there for many rows.
+    /// Whether many rows are multiplied [as bytes](crate::kernels::many): with [`Self::store_codes`] and [`Self::byte_dots`].
     const BYTE_DOTS: bool = false;
 
     /// Sixteen `f32`.
@@ -190,7 +190,7 @@ pub(crate) trait Simd: Copy {
         exp::<Self>(x)
     }
 
-    /// `2^x`, within 2e-7 of itself, for `x` up to 127: 0 below -126, and not a number of what is none.
+    /// `2^x`, within 2e-7 of itself, for `x` up to 127: below -126 that or 0, and not a number of what is none.
     #[inline(always)]
     fn exp2(x: Self::F) -> Self::F {
         exp2::<Self>(x)

@@ -20,7 +20,7 @@ pub(super) const ROWS: usize = 64;
 pub(super) const PANELS: usize = 32;
 
 /// Rows and panels whose sums are in registers.
-const TOGETHER: usize = 4;
+pub(super) const TOGETHER: usize = 4;
 const BESIDE: usize = 2;
 
 /// Tiles of a stretch of columns at most: half of the first-level cache. Where there are super-blocks, it is one of these.
@@ -47,7 +47,9 @@ pub(super) struct Line {
 
 // SAFETY: numbers without padding: 32 + 32 + 4 + 8 + 8 bytes.
 unsafe impl Plain for Line {}
-const _: () = assert!(size_of::<Line>() == 84 && ROWS / TOGETHER * TILES <= LINES);
+const _: () =
+    assert!(size_of::<Line>() == 84 && ROWS / TOGETHER * TILES <= LINES && TILES_PER_SUPER <= TILES);
+const _: () = assert!(ROWS.is_multiple_of(TOGETHER) && PANELS.is_multiple_of(BESIDE));
 
 /// The codes of a tile of two panels, side by side.
 pub(super) type Bytes = [[[u8; 64]; BESIDE]; TILE / 4];
@@ -99,7 +101,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             // Whole rows are made lines of once, where they stay in the cache; else a stretch of them, for several panels.
             let whole = fours * all <= LINES;
             let (tiles, panels) = if whole { (all, BESIDE) } else { (Self::stretch(all), PANELS) };
-            // SAFETY: a worker has one room, and one product at a time.
+            // SAFETY: a worker has one room, one product at a time, and these are different parts of the room.
             let lines: &mut [Line] = unsafe { room.lines.get_mut(0, fours * tiles * TOGETHER) };
             let lines: &mut [[Line; TOGETHER]] = lines.as_chunks_mut().0;
             if whole {
@@ -130,7 +132,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     ) {
         let all = self.product.matrix.cols / TILE;
         let fours = rows.len().div_ceil(TOGETHER);
-        // SAFETY: a worker has one room, and one product at a time.
+        // SAFETY: a worker has one room, one product at a time, and these are different parts of the room.
         let (codes, sums) = unsafe {
             let codes: &mut [u8] = room.weights.get_mut(0, TILES * size_of::<Bytes>());
             let pairs = panels.len().div_ceil(BESIDE);
@@ -152,7 +154,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let pair = [first, (first + 1).min(panels.end - 1)];
                 self.make_bytes::<S>(pair, tiles.clone(), &mut stretch);
                 let mut ahead = Ahead {
-                    at: self.next_codes(&panels, first, &tiles),
+                    at: self.next_codes(&panels, first, &tiles, rows.end == self.product.count),
                     lines: tiles.len() * U::BITS,
                     each: (tiles.len() * U::BITS).div_ceil(fours),
                 };
@@ -160,8 +162,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 for (i, (lines, sums)) in lines.chunks_exact(row).zip(sums).enumerate() {
                     if tiles.end == all {
                         for row in (rows.start + i * TOGETHER..rows.end).take(TOGETHER) {
-                            self.product.ask_for_outputs(row, first);
-                            self.product.ask_for_outputs(row, first + 1);
+                            for panel in (first..panels.end).take(BESIDE) {
+                                self.product.ask_for_outputs(row, panel);
+                            }
                         }
                     }
                     stretch.add::<S, Z>(&lines[skip..skip + tiles.len()], sums, &mut ahead);
@@ -200,9 +203,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         }
     }
 
-    /// Where the codes lie that are multiplied after some tiles of two panels.
+    /// Where the codes lie that are multiplied after some tiles of two panels, by the `last` rows or by others before these.
     #[inline(always)]
-    fn next_codes(&self, panels: &Range<usize>, first: usize, tiles: &Range<usize>) -> [usize; BESIDE] {
+    fn next_codes(
+        &self,
+        panels: &Range<usize>,
+        first: usize,
+        tiles: &Range<usize>,
+        last: bool,
+    ) -> [usize; BESIDE] {
         let product = self.product;
         let beside = first + BESIDE;
         let (matrix, panel, tile) = if beside < panels.end {
@@ -211,9 +220,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             (product.matrix, panels.start, tiles.end)
         } else if beside < product.panels.end {
             (product.matrix, beside, 0)
-        } else {
+        } else if last {
             let (matrix, panel) = product.next.unwrap_or((product.matrix, first));
             (matrix, panel, 0)
+        } else {
+            (product.matrix, product.panels.start, 0)
         };
         let skip = tile * U::BITS * 64;
         [matrix.address(panel, 0) + skip, matrix.address(panel + 1, 0) + skip]

@@ -25,9 +25,9 @@ pub(super) const LEAST_OF_BYTES: usize = 24;
 pub(crate) struct Room {
     /// Of a stretch of one panel, or of two.
     weights: Shared,
-    /// Integers of a stretch of rows: `[row / TOGETHER][tile][row % TOGETHER]`.
+    /// Integers of a stretch of rows, or of whole ones: `[row / TOGETHER][tile][row % TOGETHER]`.
     lines: Shared,
-    /// `[panel][row][output]`, or `[panel][row][even, odd][output]`.
+    /// `[panel][row][output]`, `[panel][row][even, odd][output]`, or `[pair of panels][row][panel of these][output]`.
     sums: Shared,
 }
 
@@ -42,7 +42,7 @@ impl Room {
             }),
             Isa::Avx512 => Some(Room {
                 weights: Shared::new(bytes::TILES * size_of::<bytes::Bytes>()),
-                lines: Shared::new(4 * bytes::LINES * size_of::<bytes::Line>()),
+                lines: Shared::new(bytes::TOGETHER * bytes::LINES * size_of::<bytes::Line>()),
                 sums: Shared::new(bytes::PANELS * bytes::ROWS * LANES * size_of::<f32>()),
             }),
             Isa::Portable | Isa::Amx | Isa::Neon => None,

@@ -460,7 +460,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
 /// The words of a tile (`N` is 8), or of one half of it.
 #[inline(always)]
-fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i32; N] {
+pub(super) fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i32; N] {
     &words.as_chunks().0[half]
 }
 

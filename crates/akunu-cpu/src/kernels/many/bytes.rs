@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::kernels::int::{IntProduct, Unpack};
+use crate::kernels::int::{IntProduct, Unpack, part};
 use crate::kernels::scales::ScaleView;
 use crate::memory::{ALIGN, Plain, ask};
 use crate::pack::{TILE, TILES_PER_SUPER};
@@ -69,7 +69,7 @@ struct Stretch<'a> {
     outer: Halves,
 }
 
-/// What is asked for while a stretch is multiplied: codes of two panels, some lines with each tile of four rows.
+/// What is asked for while a stretch is multiplied: codes of two panels, some lines with each four rows.
 struct Ahead {
     at: [usize; BESIDE],
     /// That are left.
@@ -235,9 +235,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     fn make_bytes<S: Simd>(&self, panels: [usize; BESIDE], tiles: Range<usize>, to: &mut Stretch<'_>) {
         let matrix = self.product.matrix;
         for (p, panel) in panels.into_iter().enumerate() {
-            let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
-            let codes = codes[tiles.start * U::BITS..tiles.end * U::BITS].chunks_exact(U::BITS);
-            for (stored, codes) in codes.zip(&mut *to.codes) {
+            let stored = self.codes(panel, tiles.clone()).chunks_exact(U::BITS);
+            for (stored, codes) in stored.zip(&mut *to.codes) {
                 let unpacked = U::unpack::<S>(stored, self.values);
                 for i in 0..TILE / 4 {
                     S::store_codes(unpacked[i], &mut codes[i][p]);
@@ -366,12 +365,6 @@ impl Stretch<'_> {
             }
         }
     }
-}
-
-/// The words of a tile, or of one half of it.
-#[inline(always)]
-fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i32; N] {
-    &words.as_chunks().0[half]
 }
 
 #[inline(always)]

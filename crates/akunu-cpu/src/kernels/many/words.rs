@@ -129,7 +129,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// The codes of some tiles of a panel.
     #[inline(always)]
-    fn codes(&self, panel: usize, tiles: Range<usize>) -> &[[u8; 64]] {
+    pub(super) fn codes(&self, panel: usize, tiles: Range<usize>) -> &[[u8; 64]] {
         let matrix = self.product.matrix;
         let codes = matrix.plane::<u8>(panel, 0, matrix.cols / TILE * U::BITS * 64).as_chunks().0;
         &codes[tiles.start * U::BITS..tiles.end * U::BITS]

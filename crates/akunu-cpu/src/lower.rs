@@ -67,7 +67,7 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
 fn foretell(steps: &mut [Step], worker: usize) {
     // As one row is multiplied.
     let first = |linear: &Linear| {
-        linear.first(linear.shares.pieces[0].get(worker).unwrap_or(&linear.shares.own[worker]))
+        linear.first(linear.shares.pieces[0].get(worker).unwrap_or(&linear.shares.even[worker]))
     };
     let mut after =
         steps.iter().find_map(|step| if let Step::Linear(linear) = step { first(linear) } else { None });
@@ -357,13 +357,12 @@ impl Lowering<'_> {
             }
         };
         let sharing = Sharing::new(&matrices, parts, self.workers, same_share);
-        let own = sharing.shares(1);
-        let tiled = match then {
-            Then::Gate { tiles: Some((form, _)), .. } => sharing.shares(tiles::gate_panels(form)),
-            Then::Activate { pairs: Some(_), .. } => sharing.shares(tiles::gate_panels(TileForm::Pairs)),
-            _ => own.clone(),
-        };
-        let shares = Shares { own, tiled, pieces: sharing.pieces() };
+        let tiled = sharing.even(match then {
+            Then::Gate { tiles: Some((form, _)), .. } => tiles::gate_panels(form),
+            Then::Activate { pairs: Some(_), .. } => tiles::gate_panels(TileForm::Pairs),
+            _ => 1,
+        });
+        let shares = Shares { even: sharing.even(1), tiled, pieces: sharing.pieces(), sharing };
         let parts = parts
             .iter()
             .zip(matrices)

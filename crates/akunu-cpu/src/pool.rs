@@ -4,6 +4,7 @@
 //! lets others have the processor if they want it, and in the end sleeps. A worker that panics releases all others; the job then
 //! fails instead of hanging.
 
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -58,6 +59,7 @@ pub(crate) struct Team {
     arrived: Apart<AtomicU32>,
     /// Units taken since the last barrier, or the beginning of the job.
     taken: Apart<AtomicUsize>,
+    pace: Pace,
     /// Counts barriers passed.
     passed: Signal,
     /// Counts jobs begun.
@@ -75,6 +77,61 @@ pub(crate) struct Team {
 unsafe impl Send for Team {}
 // SAFETY: as above.
 unsafe impl Sync for Team {}
+
+/// How work that is not given out bit by bit is divided: those who were faster lately have more of it. Others on the machine slow
+/// down one processor or another for milliseconds, which is a hundred products.
+struct Pace {
+    /// Where each worker's part begins, in parts of [`Pace::WHOLE`], and where the last one ends.
+    cuts: Vec<AtomicU32>,
+    /// The speed of each worker since the last barrier, as bits of an `f32`; 0 if it did nothing of the kind.
+    speeds: Vec<Apart<AtomicU32>>,
+}
+
+impl Pace {
+    const WHOLE: u32 = 1 << 16;
+
+    /// How much of what a worker should have had the last time is made up for the next time.
+    const GAIN: f32 = 0.2;
+
+    /// A worker's part is at least an even one over this, and at most one times it.
+    const MOST: f32 = 2.0;
+
+    fn new(workers: u32) -> Pace {
+        let cut = |worker| AtomicU32::new((u64::from(Pace::WHOLE) * worker / u64::from(workers)) as u32);
+        Pace {
+            cuts: (0..=u64::from(workers)).map(cut).collect(),
+            speeds: (0..workers).map(|_| Apart::default()).collect(),
+        }
+    }
+
+    /// Moves the cuts, for the last worker to arrive at a barrier: nobody else looks at them meanwhile.
+    fn adapt(&self) {
+        let speed = |worker: usize| f32::from_bits(self.speeds[worker].0.load(Ordering::Relaxed));
+        let workers = self.speeds.len();
+        let total: f32 = (0..workers).map(speed).sum();
+        if total == 0.0 {
+            return;
+        }
+        let even = 1.0 / workers as f32;
+        let all_worked = (0..workers).all(|worker| speed(worker) > 0.0);
+        let (mut begin, mut end) = (self.cuts[0].load(Ordering::Relaxed), 0.0);
+        for worker in 0..workers {
+            let cut = self.cuts[worker + 1].load(Ordering::Relaxed);
+            if all_worked {
+                let part = (cut - begin) as f32 / Pace::WHOLE as f32;
+                let part = part + Pace::GAIN * (speed(worker) / total - part);
+                end += part.clamp(even / Pace::MOST, even * Pace::MOST);
+                // The last cut is the whole, whatever was rounded or kept within bounds.
+                if worker + 1 < workers {
+                    let at = (end.min(1.0) * Pace::WHOLE as f32) as u32;
+                    self.cuts[worker + 1].store(at, Ordering::Relaxed);
+                }
+            }
+            begin = cut;
+            self.speeds[worker].0.store(0, Ordering::Relaxed);
+        }
+    }
+}
 
 /// A worker's turns at units of work, of which each begins with the one of its own number and takes another when it is done
 /// with that: units may be of different sizes, and workers of different speed.
@@ -166,6 +223,18 @@ impl Team {
         self.taken.0.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A worker's part of work that is divided by how fast the workers are, in parts of the second number. The same until the next barrier.
+    pub(crate) fn part(&self, worker: usize) -> (Range<usize>, usize) {
+        let cut = |at: usize| self.pace.cuts[at].load(Ordering::Relaxed) as usize;
+        (cut(worker)..cut(worker + 1), Pace::WHOLE as usize)
+    }
+
+    /// Remembers how fast a worker was at such work.
+    pub(crate) fn worked(&self, worker: usize, amount: usize, time: Duration) {
+        let speed = amount as f32 / time.as_nanos().max(1) as f32;
+        self.pace.speeds[worker].0.store(speed.to_bits(), Ordering::Relaxed);
+    }
+
     /// Waits until every worker has come here. An error when one never will.
     pub(crate) fn barrier(&self) -> Result<(), Broken> {
         if self.size == 1 {
@@ -176,6 +245,7 @@ impl Team {
         if self.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
             self.arrived.0.store(0, Ordering::Relaxed);
             self.taken.0.store(0, Ordering::Relaxed);
+            self.pace.adapt();
             self.passed.raise();
         } else if !self.broken.load(Ordering::SeqCst) {
             // A panic from here on raises the signal, so this cannot wait for ever.
@@ -224,6 +294,7 @@ impl Pool {
             size,
             arrived: Apart::default(),
             taken: Apart::default(),
+            pace: Pace::new(size),
             passed: Signal::default(),
             begun: Signal::default(),
             busy: AtomicU32::new(0),

@@ -11,8 +11,8 @@ use crate::simd::LANES;
 const CUTS: usize = 16;
 const OWN_CUTS: usize = 12;
 
-/// What a cut may be a multiple of, in panels: products of one row take four side by side, or two.
-const MULTIPLES: [usize; 2] = [4, 2];
+/// What a cut may be a multiple of, in panels, the best first: products of one row take four side by side, or two.
+const MULTIPLES: [usize; 3] = [4, 2, 8];
 
 /// Such multiples in a share at least, if it is cut.
 const LEAST_MULTIPLES: usize = 8;
@@ -21,9 +21,9 @@ const LEAST_MULTIPLES: usize = 8;
 const LEAST_BYTES: [usize; 2] = [16 << 10, 64 << 10];
 
 /// How the panels of a step's parts are given out.
-pub(crate) struct Sharing<'a> {
-    /// Not none.
-    parts: &'a [Part],
+pub(crate) struct Sharing {
+    /// Of each part, of which there are some.
+    panels: Vec<Range<usize>>,
     /// Bytes of a panel of each part.
     costs: Vec<usize>,
     workers: usize,
@@ -31,16 +31,26 @@ pub(crate) struct Sharing<'a> {
     same: bool,
 }
 
-impl<'a> Sharing<'a> {
-    pub(crate) fn new(matrices: &[&Matrix], parts: &'a [Part], workers: usize, same: bool) -> Sharing<'a> {
+impl Sharing {
+    pub(crate) fn new(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Sharing {
         let costs = matrices.iter().map(|m| (m.bytes() / m.panels().max(1)).max(1)).collect();
-        Sharing { parts, costs, workers, same }
+        Sharing { panels: panels_of(parts), costs, workers, same }
     }
 
-    /// The panels of each part that each worker has, a multiple of so many: `[worker][part]`.
-    pub(crate) fn shares(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
+    /// The panels of each part that each worker has if all have as many, a multiple of so many: `[worker][part]`.
+    pub(crate) fn even(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
         let share = |w| self.between([[w, self.workers], [w + 1, self.workers]], multiple);
         (0..self.workers).map(share).collect()
+    }
+
+    /// The panels of each part between some parts of all work, given with how many there are.
+    pub(crate) fn share(&self, (parts, all): (Range<usize>, usize)) -> Vec<Range<usize>> {
+        self.between([[parts.start, all], [parts.end, all]], 1)
+    }
+
+    /// Bytes of some panels of each part.
+    pub(crate) fn work(&self, panels: &[Range<usize>]) -> usize {
+        panels.iter().zip(&self.costs).map(|(panels, cost)| panels.len() * cost).sum()
     }
 
     /// The same in pieces, `[piece][part]`, for a few rows and for several: first one of each worker, then some for whoever has time. None
@@ -54,7 +64,7 @@ impl<'a> Sharing<'a> {
             return Vec::new();
         }
         let bytes: usize = if self.same { self.costs.iter().sum() } else { self.costs[0] };
-        let panels = self.bytes(self.parts.len()) / bytes;
+        let panels = self.bytes(self.panels.len()) / bytes;
         let enough = |m: &usize| panels / m >= LEAST_MULTIPLES * self.workers && m * bytes >= least;
         let Some(multiple) = MULTIPLES.into_iter().find(enough) else { return Vec::new() };
         let piece = |worker: usize, cuts: [usize; 2]| {
@@ -69,30 +79,36 @@ impl<'a> Sharing<'a> {
     /// For each part, its panels between some fractions of all work.
     fn between(&self, fractions: [[usize; 2]; 2], multiple: usize) -> Vec<Range<usize>> {
         let cut = |part, fraction| self.cut(part, fraction, multiple);
-        (0..self.parts.len()).map(|part| cut(part, fractions[0])..cut(part, fractions[1])).collect()
+        (0..self.panels.len()).map(|part| cut(part, fractions[0])..cut(part, fractions[1])).collect()
     }
 
-    /// The panel of a part at which some fraction of all work is done, a multiple of so many from the first on.
+    /// The panel of a part at which some fraction of all work is done, or about as much: a multiple of so many from the first on.
     fn cut(&self, part: usize, [numerator, denominator]: [usize; 2], multiple: usize) -> usize {
-        let all = self.panels(part);
+        let all = self.panels[part].clone();
+        if numerator == denominator {
+            return all.end;
+        }
         let at = if self.same {
-            all.len().div_ceil(multiple) * numerator / denominator
+            (all.len().div_ceil(multiple) * numerator + denominator / 2) / denominator
         } else {
-            let bytes = self.bytes(self.parts.len()) * numerator / denominator;
-            bytes.saturating_sub(self.bytes(part)).div_ceil(self.costs[part] * multiple)
+            let bytes = self.bytes(self.panels.len()) * numerator / denominator;
+            let unit = self.costs[part] * multiple;
+            (bytes.saturating_sub(self.bytes(part)) + unit / 2) / unit
         };
         all.start + (at * multiple).min(all.len())
     }
 
-    fn panels(&self, part: usize) -> Range<usize> {
-        let weight = self.parts[part].weight;
-        weight.first / LANES..(weight.first + weight.rows).div_ceil(LANES)
-    }
-
     /// Bytes of the first parts.
     fn bytes(&self, parts: usize) -> usize {
-        (0..parts).map(|part| self.panels(part).len() * self.costs[part]).sum()
+        self.work(&self.panels[..parts])
     }
+}
+
+/// The panels that hold each part's rows.
+fn panels_of(parts: &[Part]) -> Vec<Range<usize>> {
+    let panels =
+        |part: &Part| part.weight.first / LANES..(part.weight.first + part.weight.rows).div_ceil(LANES);
+    parts.iter().map(panels).collect()
 }
 
 #[cfg(test)]
@@ -116,10 +132,13 @@ mod tests {
         ];
         for (parts, costs, same) in cases {
             for workers in [1, 2, 3, 16] {
-                let sharing = Sharing { parts: &parts, costs: costs.clone(), workers, same };
+                let sharing = Sharing { panels: panels_of(&parts), costs: costs.clone(), workers, same };
                 let pieces = sharing.pieces();
                 assert!(pieces.iter().all(|p| p.is_empty() || p.len() > workers && workers > 1));
-                for list in [sharing.shares(1), sharing.shares(4)].iter().chain(&pieces) {
+                // Shares of workers of very different speed.
+                let cut = |worker: usize| worker * worker * 1000 / workers / workers;
+                let uneven = (0..workers).map(|w| sharing.share((cut(w)..cut(w + 1), 1000))).collect();
+                for list in [sharing.even(1), sharing.even(4), uneven].iter().chain(&pieces) {
                     if list.is_empty() {
                         continue;
                     }
@@ -127,11 +146,12 @@ mod tests {
                         let mut panels: Vec<usize> =
                             list.iter().flat_map(|ranges| ranges[part].clone()).collect();
                         panels.sort_unstable();
-                        assert!(panels.into_iter().eq(sharing.panels(part)), "{costs:?}, {workers} workers");
+                        let all = sharing.panels[part].clone();
+                        assert!(panels.into_iter().eq(all), "{costs:?}, {workers} workers");
                     }
                     let together = list.iter().all(|ranges| {
                         let from_first = |part: usize| {
-                            let start = sharing.panels(part).start;
+                            let start = sharing.panels[part].start;
                             ranges[part].start - start..ranges[part].end - start
                         };
                         (1..parts.len()).all(|part| from_first(part) == from_first(0))
@@ -147,7 +167,7 @@ mod tests {
     fn large_products_are_cut() {
         let pieces = |rows: &[usize], costs: &[usize], same| {
             let parts: Vec<Part> = rows.iter().map(|rows| part(0, *rows)).collect();
-            let sharing = Sharing { parts: &parts, costs: costs.to_vec(), workers: 2, same };
+            let sharing = Sharing { panels: panels_of(&parts), costs: costs.to_vec(), workers: 2, same };
             sharing.pieces().map(|pieces| pieces.len())
         };
         assert_eq!(pieces(&[5632, 5632], &[18432, 18432], true), [10, 10]);

@@ -12,6 +12,7 @@ use crate::kernels::product::ProductFn;
 use crate::kernels::tiles::{LaidForm, SeveralFn, TileProductFn};
 use crate::pack::Form;
 use crate::plan::BufferId;
+use crate::share::Sharing;
 
 pub(crate) enum Step {
     /// Row step from frames to frames or tokens: a frame beside its neighbours.
@@ -84,9 +85,10 @@ impl Linear {
 
 /// How panels are given out: lists of what belongs together, a range for each part.
 pub(crate) struct Shares {
-    /// To each worker its own.
-    pub(crate) own: Vec<Vec<Range<usize>>>,
-    /// Of rows in tiles; others than `own` only where no floats are written.
+    pub(crate) sharing: Sharing,
+    /// To each worker as many.
+    pub(crate) even: Vec<Vec<Range<usize>>>,
+    /// Of rows in tiles; others than `even` only where no floats are written.
     pub(crate) tiled: Vec<Vec<Range<usize>>>,
     /// In pieces, for a few rows and for several: most of its own to each worker, then some for whoever has time. None where they
     /// would be too small.

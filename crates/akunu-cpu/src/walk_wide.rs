@@ -1,6 +1,7 @@
 //! The wide steps, and of them products.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use akunu_program::Phase;
 use akunu_program::program::Slice;
@@ -123,7 +124,8 @@ impl Machine {
         }
     }
 
-    /// A worker's part of some products: its share, or, where few rows are multiplied, pieces as long as there are any.
+    /// A worker's part of some products: its share, which is larger for faster workers where several rows are multiplied, or, where
+    /// they are few and the matrix is large, pieces as long as there are any.
     fn linear(&self, linear: &Linear, state: &State, worker: usize, team: &Team) {
         let domain = self.lowered.buffers[linear.parts[0].out.0].domain;
         let count = self.count(state, domain);
@@ -133,13 +135,25 @@ impl Machine {
         let next = linear.next[worker];
         let pieces = &linear.shares.pieces[usize::from(are_several(count))];
         let tiled = linear.parts.iter().any(|part| part.tiled.is_some());
-        // What is made of many rows before they are multiplied would be made for every piece.
-        if pieces.is_empty() || count > TILE_ROWS || tiled && !state.in_tiles(domain).blocks.is_empty() {
+        if tiled && !state.in_tiles(domain).blocks.is_empty() {
             // Tiles first: blocks of them may have rows that are not prompts.
             let panels = &linear.shares.tiled[worker];
             self.linear_tiles(&LinearTurn { linear, worker, panels, next }, state, count);
-            let panels = &linear.shares.own[worker];
+            let panels = &linear.shares.even[worker];
             self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
+            return;
+        }
+        if pieces.is_empty() && !are_several(count) {
+            let panels = &linear.shares.even[worker];
+            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
+            return;
+        }
+        // What is made of many rows before they are multiplied would be made for every piece.
+        if pieces.is_empty() || count > TILE_ROWS {
+            let begin = Instant::now();
+            let panels = &linear.shares.sharing.share(team.part(worker));
+            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
+            team.worked(worker, linear.shares.sharing.work(panels), begin.elapsed());
             return;
         }
         let mut turns = Turns::new(team, worker);

@@ -78,65 +78,57 @@ unsafe impl Send for Team {}
 // SAFETY: as above.
 unsafe impl Sync for Team {}
 
-/// How work that is not given out bit by bit is divided: those who were faster lately have more of it. Others on the machine slow
-/// down one processor or another for milliseconds, which is a hundred products.
+/// How work is divided that is not given out bit by bit: those who were faster lately have more of it. Others on the machine slow
+/// down one processor or another for milliseconds, and a product of several rows takes a tenth of one.
 struct Pace {
-    /// Where each worker's part begins, in parts of [`Pace::WHOLE`], and where the last one ends.
-    cuts: Vec<AtomicU32>,
+    /// How much each worker has, in proportion to all. Never nothing.
+    parts: Vec<AtomicU32>,
     /// The speed of each worker since the last barrier, as bits of an `f32`; 0 if it did nothing of the kind.
     speeds: Vec<Apart<AtomicU32>>,
 }
 
 impl Pace {
-    const WHOLE: u32 = 1 << 16;
+    /// What an even part is.
+    const EVEN: f32 = 4096.0;
 
     /// How much of what a worker should have had the last time is made up for the next time.
     const GAIN: f32 = 0.2;
 
-    /// A worker's part is at least an even one over this, and at most one times it.
+    /// A worker's part is at least an even one divided by this, and at most one multiplied by it.
     const MOST: f32 = 2.0;
 
     fn new(workers: u32) -> Pace {
-        let cut = |worker| AtomicU32::new((u64::from(Pace::WHOLE) * worker / u64::from(workers)) as u32);
         Pace {
-            cuts: (0..=u64::from(workers)).map(cut).collect(),
+            parts: (0..workers).map(|_| AtomicU32::new(Pace::EVEN as u32)).collect(),
             speeds: (0..workers).map(|_| Apart::default()).collect(),
         }
     }
 
-    /// Moves the cuts, for the last worker to arrive at a barrier: nobody else looks at them meanwhile.
+    /// Changes the parts, for the last worker to arrive at a barrier: nobody else looks at them meanwhile.
     fn adapt(&self) {
-        let speed = |worker: usize| f32::from_bits(self.speeds[worker].0.load(Ordering::Relaxed));
-        let workers = self.speeds.len();
-        let total: f32 = (0..workers).map(speed).sum();
-        if total == 0.0 {
+        let speeds = || self.speeds.iter().map(|speed| f32::from_bits(speed.0.load(Ordering::Relaxed)));
+        let mean = speeds().sum::<f32>() / self.parts.len() as f32;
+        if mean == 0.0 {
             return;
         }
-        let even = 1.0 / workers as f32;
-        let all_worked = (0..workers).all(|worker| speed(worker) > 0.0);
-        let (mut begin, mut end) = (self.cuts[0].load(Ordering::Relaxed), 0.0);
-        for worker in 0..workers {
-            let cut = self.cuts[worker + 1].load(Ordering::Relaxed);
-            if all_worked {
-                let part = (cut - begin) as f32 / Pace::WHOLE as f32;
-                let part = part + Pace::GAIN * (speed(worker) / total - part);
-                end += part.clamp(even / Pace::MOST, even * Pace::MOST);
-                // The last cut is the whole, whatever was rounded or kept within bounds.
-                if worker + 1 < workers {
-                    let at = (end.min(1.0) * Pace::WHOLE as f32) as u32;
-                    self.cuts[worker + 1].store(at, Ordering::Relaxed);
-                }
+        if speeds().all(|speed| speed > 0.0) {
+            for (part, speed) in self.parts.iter().zip(speeds()) {
+                let now = part.load(Ordering::Relaxed) as f32;
+                let then = now + Pace::GAIN * (Pace::EVEN * speed / mean - now);
+                let then = then.clamp(Pace::EVEN / Pace::MOST, Pace::EVEN * Pace::MOST);
+                part.store(then as u32, Ordering::Relaxed);
             }
-            begin = cut;
-            self.speeds[worker].0.store(0, Ordering::Relaxed);
         }
+        self.speeds.iter().for_each(|speed| speed.0.store(0, Ordering::Relaxed));
     }
 }
 
-/// A worker's turns at units of work, of which each begins with the one of its own number and takes another when it is done
-/// with that: units may be of different sizes, and workers of different speed.
+/// A worker's turns at units of work, of which each begins with those of its own number and takes more when it is done
+/// with them: units may be of different sizes, and workers of different speed.
 pub(crate) struct Turns<'a> {
     team: &'a Team,
+    /// Units that are taken together.
+    together: usize,
     /// The unit that the worker does.
     pub(crate) unit: usize,
     /// The one it does after that, which can be asked for meanwhile.
@@ -144,15 +136,21 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    pub(crate) fn new(team: &'a Team, worker: usize) -> Turns<'a> {
-        Turns { team, unit: worker, next: team.size() + team.take() }
+    pub(crate) fn new(team: &'a Team, worker: usize, together: usize) -> Turns<'a> {
+        let unit = worker * together;
+        Turns { team, together, unit, next: after(team, unit, together) }
     }
 
     /// Goes on to the next unit.
     pub(crate) fn pass(&mut self) {
         self.unit = self.next;
-        self.next = self.team.size() + self.team.take();
+        self.next = after(self.team, self.unit, self.together);
     }
+}
+
+/// The unit that a worker does after another.
+fn after(team: &Team, unit: usize, together: usize) -> usize {
+    if (unit + 1).is_multiple_of(together) { (team.size() + team.take()) * together } else { unit + 1 }
 }
 
 /// Something that has cache lines of its own (two, since they are fetched in pairs): workers that wait on one counter are not
@@ -217,16 +215,18 @@ impl Team {
         self.size as usize
     }
 
-    /// How many units have been taken since the last barrier, the first one of each worker left out: whoever is faster takes more.
+    /// How many times units have been taken since the last barrier, the first ones of each worker left out: whoever is faster takes more.
     /// Between two barriers there is one count, for one kind of work.
     fn take(&self) -> usize {
         self.taken.0.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A worker's part of work that is divided by how fast the workers are, in parts of the second number. The same until the next barrier.
+    /// A worker's part of work that is divided by how fast the workers are, of as many in all as the second number says. The same until
+    /// the next barrier.
     pub(crate) fn part(&self, worker: usize) -> (Range<usize>, usize) {
-        let cut = |at: usize| self.pace.cuts[at].load(Ordering::Relaxed) as usize;
-        (cut(worker)..cut(worker + 1), Pace::WHOLE as usize)
+        let sum = |parts: &[AtomicU32]| parts.iter().map(|part| part.load(Ordering::Relaxed) as usize).sum();
+        let parts = &self.pace.parts;
+        (sum(&parts[..worker])..sum(&parts[..=worker]), sum(parts))
     }
 
     /// Remembers how fast a worker was at such work.
@@ -403,13 +403,13 @@ mod tests {
 
     #[test]
     fn each_unit_is_taken_once_between_barriers() {
-        for threads in [1, 3] {
+        for (threads, together) in [(1, 1), (3, 1), (3, 4)] {
             let pool = Pool::new(threads).unwrap();
             let taken: Vec<AtomicU32> = (0..50).map(|_| AtomicU32::new(0)).collect();
             for run in 0..4 {
                 pool.run(&|worker, team| {
                     for step in 1..=20 {
-                        let mut turns = Turns::new(team, worker);
+                        let mut turns = Turns::new(team, worker, together);
                         while let Some(unit) = taken.get(turns.unit) {
                             unit.fetch_add(1, Ordering::Relaxed);
                             turns.pass();
@@ -423,6 +423,33 @@ mod tests {
                 .unwrap();
             }
         }
+    }
+
+    #[test]
+    fn faster_workers_get_more_and_nobody_nothing() {
+        let pool = Pool::new(3).unwrap();
+        let team = &pool.team;
+        let parts = || [0, 1, 2].map(|worker| team.part(worker));
+        let even = 4096;
+        assert_eq!(parts(), [0..even, even..2 * even, 2 * even..3 * even].map(|part| (part, 3 * even)));
+        let work = |times: [u64; 3]| {
+            for (worker, time) in times.into_iter().enumerate() {
+                team.worked(worker, 1000, Duration::from_nanos(time));
+            }
+            team.pace.adapt();
+        };
+        (0..100).for_each(|_| work([100, 200, 200]));
+        let [a, b, c] = parts().map(|(part, all)| part.len() as f32 / all as f32);
+        assert!((a - 0.5).abs() < 1e-3 && (b - 0.25).abs() < 1e-3 && b == c, "{a} {b} {c}");
+        (0..100).for_each(|_| work([1, 1_000_000, 0]));
+        let shares = parts();
+        assert!(shares.iter().all(|(part, all)| *all == shares[2].0.end && 12 * part.len() >= *all));
+        // Who has nothing to do at times says nothing about its speed.
+        team.worked(0, 1000, Duration::from_nanos(100));
+        team.pace.adapt();
+        assert_eq!(parts(), shares);
+        (0..100).for_each(|_| work([300, 300, 300]));
+        assert!(parts().into_iter().all(|(part, _)| part.len().abs_diff(even) < 10));
     }
 
     #[test]

@@ -35,6 +35,9 @@ impl Attention {
     }
 }
 
+/// How often each worker takes heads of several rows, about.
+const TURNS: usize = 8;
+
 /// The units of a step, counted as a worker passes them.
 struct Units<'a> {
     turns: Turns<'a>,
@@ -79,7 +82,10 @@ impl Machine {
         team: &Team,
     ) {
         let stored = stored.filter(|_| state.writes_late);
-        let mut units = Units { turns: Turns::new(team, worker), passed: 0 };
+        let whole = !state.redundant && state.blocks.iter().all(|block| block.phase == Phase::Decode);
+        // Of several rows there are many units, and each is little work: taking one would be a part of it.
+        let together = if whole { state.blocks.len() * a.kv_heads / (TURNS * team.size()) } else { 1 };
+        let mut units = Units { turns: Turns::new(team, worker, together.max(1)), passed: 0 };
         // Whether the worker's next unit is its first, of which nothing was written ahead.
         let mut first = true;
         for block in &state.blocks {

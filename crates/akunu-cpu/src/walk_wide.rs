@@ -156,7 +156,7 @@ impl Machine {
             team.worked(worker, linear.shares.sharing.work(panels), begin.elapsed());
             return;
         }
-        let mut turns = Turns::new(team, worker);
+        let mut turns = Turns::new(team, worker, 1);
         while let Some(panels) = pieces.get(turns.unit) {
             let next = pieces.get(turns.next).map_or(next, |panels| linear.first(panels));
             self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);

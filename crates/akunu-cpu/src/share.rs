@@ -1,6 +1,6 @@
 //! How the panels of products are given out to workers.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use akunu_program::program::Part;
 
@@ -11,7 +11,8 @@ use crate::simd::LANES;
 const CUTS: usize = 16;
 const OWN_CUTS: usize = 12;
 
-/// What a cut may be a multiple of, in panels, the best first: products of one row take four side by side, or two.
+/// What a cut may be a multiple of, in panels, the best first: products of one row take four side by side, or two; eight where four
+/// would be too few bytes for several rows.
 const MULTIPLES: [usize; 3] = [4, 2, 8];
 
 /// Such multiples in a share at least, if it is cut.
@@ -19,6 +20,23 @@ const LEAST_MULTIPLES: usize = 8;
 
 /// Bytes of such a multiple at least, in the first part, for a few rows and for several: those have more to do before they begin.
 const LEAST_BYTES: [usize; 2] = [16 << 10, 64 << 10];
+
+/// Parts of a step that is shared out as it begins, at most.
+const MOST_PARTS: usize = 4;
+
+/// Panels of each part of a step. Without memory of its own: such shares are made anew for each product.
+pub(crate) struct Share {
+    panels: [Range<usize>; MOST_PARTS],
+    parts: usize,
+}
+
+impl Deref for Share {
+    type Target = [Range<usize>];
+
+    fn deref(&self) -> &[Range<usize>] {
+        &self.panels[..self.parts]
+    }
+}
 
 /// How the panels of a step's parts are given out.
 pub(crate) struct Sharing {
@@ -37,23 +55,22 @@ impl Sharing {
         Sharing { panels: panels_of(parts), costs, workers, same }
     }
 
-    /// The panels of each part that each worker has if all have as many, a multiple of so many: `[worker][part]`.
+    /// The panels of each part that each worker has if all read about as much, a multiple of so many: `[worker][part]`.
     pub(crate) fn even(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
         let share = |w| self.between([[w, self.workers], [w + 1, self.workers]], multiple);
         (0..self.workers).map(share).collect()
     }
 
-    /// The panels of each part between some parts of all work, given with how many there are.
-    pub(crate) fn share(&self, (parts, all): (Range<usize>, usize)) -> Vec<Range<usize>> {
-        self.between([[parts.start, all], [parts.end, all]], 1)
+    /// The panels of each part that lie in a part of all work, if there are not too many parts to say so.
+    pub(crate) fn share(&self, part: Range<usize>, whole: usize) -> Option<Share> {
+        let mut share = Share { panels: [const { 0..0 }; MOST_PARTS], parts: self.panels.len() };
+        for (at, panels) in share.panels.get_mut(..self.panels.len())?.iter_mut().enumerate() {
+            *panels = self.cut(at, [part.start, whole], 1)..self.cut(at, [part.end, whole], 1);
+        }
+        Some(share)
     }
 
-    /// Bytes of some panels of each part.
-    pub(crate) fn work(&self, panels: &[Range<usize>]) -> usize {
-        panels.iter().zip(&self.costs).map(|(panels, cost)| panels.len() * cost).sum()
-    }
-
-    /// The same in pieces, `[piece][part]`, for a few rows and for several: first one of each worker, then some for whoever has time. None
+    /// All panels in pieces, `[piece][part]`, for a few rows and for several: first one of each worker, then some for whoever has time. None
     /// if there is one worker, or they would be too small.
     pub(crate) fn pieces(&self) -> [Vec<Vec<Range<usize>>>; 2] {
         LEAST_BYTES.map(|least| self.pieces_of(least))
@@ -100,7 +117,7 @@ impl Sharing {
 
     /// Bytes of the first parts.
     fn bytes(&self, parts: usize) -> usize {
-        self.work(&self.panels[..parts])
+        self.panels[..parts].iter().zip(&self.costs).map(|(panels, cost)| panels.len() * cost).sum()
     }
 }
 
@@ -137,7 +154,8 @@ mod tests {
                 assert!(pieces.iter().all(|p| p.is_empty() || p.len() > workers && workers > 1));
                 // Shares of workers of very different speed.
                 let cut = |worker: usize| worker * worker * 1000 / workers / workers;
-                let uneven = (0..workers).map(|w| sharing.share((cut(w)..cut(w + 1), 1000))).collect();
+                let share = |w| sharing.share(cut(w)..cut(w + 1), 1000).unwrap().to_vec();
+                let uneven = (0..workers).map(share).collect();
                 for list in [sharing.even(1), sharing.even(4), uneven].iter().chain(&pieces) {
                     if list.is_empty() {
                         continue;
@@ -176,5 +194,7 @@ mod tests {
         assert!(pieces(&[2048], &[32768], false).iter().all(|count| *count > 2));
         assert!(pieces(&[512], &[131_072], false).iter().all(|count| *count > 2));
         assert_eq!(pieces(&[576], &[5184], false), [0, 0]);
+        // The output matrix of one of 135M.
+        assert_eq!(pieces(&[49152], &[9792], false), [10, 10]);
     }
 }

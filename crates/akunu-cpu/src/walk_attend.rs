@@ -35,8 +35,8 @@ impl Attention {
     }
 }
 
-/// How often each worker takes heads of several rows, about.
-const TURNS: usize = 8;
+/// How often each worker takes heads of several rows with equally long contexts, about: often enough to leave nobody waiting for long.
+const TAKES: usize = 8;
 
 /// The units of a step, counted as a worker passes them.
 struct Units<'a> {
@@ -72,6 +72,16 @@ impl Machine {
         (size_of::<f32>() * (row * self.parts_row + head * per_head + part * state), count * state)
     }
 
+    /// How many units a worker takes together. Of several short contexts each is so little work that taking it would be a part of it.
+    fn heads_together(&self, a: &Attention, state: &State, workers: usize) -> usize {
+        if state.redundant || state.blocks.iter().any(|block| block.phase != Phase::Decode) {
+            return 1;
+        }
+        let seen = || state.rows.iter().map(|row| a.range(*row)).map(|(begin, end)| end - begin);
+        let longest = seen().max().unwrap_or(1).max(1);
+        (seen().sum::<usize>() * a.kv_heads / (TAKES * workers * longest)).max(1)
+    }
+
     /// Whoever has time takes the next unit: a head of some rows, or a part of its context.
     pub(crate) fn attend(
         &self,
@@ -82,10 +92,8 @@ impl Machine {
         team: &Team,
     ) {
         let stored = stored.filter(|_| state.writes_late);
-        let whole = !state.redundant && state.blocks.iter().all(|block| block.phase == Phase::Decode);
-        // Of several rows there are many units, and each is little work: taking one would be a part of it.
-        let together = if whole { state.blocks.len() * a.kv_heads / (TURNS * team.size()) } else { 1 };
-        let mut units = Units { turns: Turns::new(team, worker, together.max(1)), passed: 0 };
+        let together = self.heads_together(a, state, team.size());
+        let mut units = Units { turns: Turns::new(team, worker, together), passed: 0 };
         // Whether the worker's next unit is its first, of which nothing was written ahead.
         let mut first = true;
         for block in &state.blocks {

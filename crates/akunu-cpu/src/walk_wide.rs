@@ -18,6 +18,9 @@ use crate::simd::LANES;
 use crate::step::{Attention, Linear, LinearPart, Rotation, Several, Step, Stored, Then};
 use crate::walk_rows::RowView;
 
+/// Rows of a product that is shared out by the workers' pace, at most: of more it takes so long that the last one says little of the next.
+const PACED_ROWS: usize = 4 * TILE_ROWS;
+
 /// The columns of a slice's output that some panels make.
 fn columns_of(slice: Slice, panels: &Range<usize>) -> Range<usize> {
     let column = |panel: usize| (panel * LANES).clamp(slice.first, slice.first + slice.rows) - slice.first;
@@ -124,8 +127,8 @@ impl Machine {
         }
     }
 
-    /// A worker's part of some products: its share, which is larger for faster workers where several rows are multiplied, or, where
-    /// they are few and the matrix is large, pieces as long as there are any.
+    /// A worker's part of some products. Of rows by a large matrix: pieces, as long as there are any. Of several by a small one: a share by
+    /// the worker's pace. Else an even share.
     fn linear(&self, linear: &Linear, state: &State, worker: usize, team: &Team) {
         let domain = self.lowered.buffers[linear.parts[0].out.0].domain;
         let count = self.count(state, domain);
@@ -133,27 +136,28 @@ impl Machine {
             return;
         }
         let next = linear.next[worker];
-        let pieces = &linear.shares.pieces[usize::from(are_several(count))];
+        let shares = &linear.shares;
+        let pieces = &shares.pieces[usize::from(are_several(count))];
         let tiled = linear.parts.iter().any(|part| part.tiled.is_some());
-        if tiled && !state.in_tiles(domain).blocks.is_empty() {
-            // Tiles first: blocks of them may have rows that are not prompts.
-            let panels = &linear.shares.tiled[worker];
-            self.linear_tiles(&LinearTurn { linear, worker, panels, next }, state, count);
-            let panels = &linear.shares.even[worker];
-            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
-            return;
-        }
-        if pieces.is_empty() && !are_several(count) {
-            let panels = &linear.shares.even[worker];
-            self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
-            return;
-        }
+        let in_tiles = tiled && !state.in_tiles(domain).blocks.is_empty();
         // What is made of many rows before they are multiplied would be made for every piece.
-        if pieces.is_empty() || count > TILE_ROWS {
-            let begin = Instant::now();
-            let panels = &linear.shares.sharing.share(team.part(worker));
+        if pieces.is_empty() || count > TILE_ROWS || in_tiles {
+            if are_several(count)
+                && count <= PACED_ROWS
+                && !in_tiles
+                && let (part, whole) = team.part(worker)
+                && let Some(panels) = shares.sharing.share(part, whole)
+            {
+                let begin = Instant::now();
+                self.linear_turn(&LinearTurn { linear, worker, panels: &panels, next }, state, count);
+                team.worked(worker, begin.elapsed());
+                return;
+            }
+            // Tiles first: blocks of them may have rows that are not prompts.
+            let panels = &shares.tiled[worker];
+            self.linear_tiles(&LinearTurn { linear, worker, panels, next }, state, count);
+            let panels = &shares.even[worker];
             self.linear_turn(&LinearTurn { linear, worker, panels, next }, state, count);
-            team.worked(worker, linear.shares.sharing.work(panels), begin.elapsed());
             return;
         }
         let mut turns = Turns::new(team, worker, 1);

@@ -17,22 +17,28 @@ static COUNTING: Counting = Counting;
 fn decoding_allocates_nothing() {
     for path in [fixtures("quants").join("Q4_K.gguf"), fixtures("tiny").join("qwen3moe/model.gguf")] {
         let model = Model::open(&path);
-        let cpu = Cpu::new(2).unwrap();
-        let mut runner = Runner::new(&cpu, &model.program, &model.file, 1, CONTEXT).unwrap();
-        let mut decode = |position: u32, work: Work| {
-            let spans = [Span { slot: SlotId(0), start: position, rows: 1, phase: Phase::Decode }];
-            let batch = Batch { spans: &spans, tokens: &[3], outputs: &[0], ..Batch::default() };
-            let before = allocations();
-            runner.run(&batch, work).unwrap();
-            allocations() - before
-        };
-        // The first runs give the output its room.
-        decode(0, Work::Forward);
-        decode(0, Work::Chain(8));
-        for position in 1..60 {
-            assert_eq!(decode(position, Work::Step), 0, "step at {position}");
-            assert_eq!(decode(position, Work::Chain(8)), 0, "chain at {position}");
-            assert_eq!(decode(position, Work::Forward), 0, "forward at {position}");
+        for sequences in [1, 8, 20] {
+            let cpu = Cpu::new(2).unwrap();
+            let mut runner = Runner::new(&cpu, &model.program, &model.file, sequences, CONTEXT).unwrap();
+            let outputs: Vec<u32> = (0..sequences).collect();
+            let mut decode = |position: u32, work: Work| {
+                let span =
+                    |&slot: &u32| Span { slot: SlotId(slot), start: position, rows: 1, phase: Phase::Decode };
+                let spans: Vec<Span> = outputs.iter().map(span).collect();
+                let tokens = vec![3; outputs.len()];
+                let batch = Batch { spans: &spans, tokens: &tokens, outputs: &outputs, ..Batch::default() };
+                let before = allocations();
+                runner.run(&batch, work).unwrap();
+                allocations() - before
+            };
+            // The first runs give the output its room.
+            decode(0, Work::Forward);
+            decode(0, Work::Chain(8));
+            for position in 1..60 {
+                assert_eq!(decode(position, Work::Step), 0, "step of {sequences} at {position}");
+                assert_eq!(decode(position, Work::Chain(8)), 0, "chain of {sequences} at {position}");
+                assert_eq!(decode(position, Work::Forward), 0, "forward of {sequences} at {position}");
+            }
         }
     }
 }

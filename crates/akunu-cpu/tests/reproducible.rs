@@ -402,17 +402,19 @@ fn long_contexts_have_the_same_bits_with_any_threads_and_beside_others() {
 #[test]
 fn sequences_have_the_same_bits_together_and_alone() {
     const SEQUENCES: u32 = 8;
+    // Workers take heads of so many a few at a time.
+    const MANY: u32 = 24;
     for (name, model) in models() {
         let vocabulary = model.vocabulary();
         let token = |slot: u32, position: u32| [(slot * 31 + position * 7) % vocabulary as u32];
         let prompt: Vec<u32> = (0..13).map(|i| i * 5 % vocabulary as u32).collect();
         let runner = |threads: usize| {
             let cpu = Cpu::new(threads).unwrap();
-            Runner::new(&cpu, &model.program, &model.file, SEQUENCES + 1, CONTEXT).unwrap()
+            Runner::new(&cpu, &model.program, &model.file, MANY + 1, CONTEXT).unwrap()
         };
         let mut alone = runner(2);
         let mut expected = vec![Vec::new(); 3];
-        for slot in 0..SEQUENCES {
+        for slot in 0..MANY {
             for (position, expected) in (0..).zip(&mut expected) {
                 alone.feed(&[(slot, position, &token(slot, position))], Work::Forward).unwrap();
                 expected.extend(alone.out.logits.iter().map(|z| z.to_bits()));
@@ -428,6 +430,8 @@ fn sequences_have_the_same_bits_together_and_alone() {
             (2, SEQUENCES, 13),
             (2, 6, 1),
             (3, 6, 2),
+            (2, MANY, 0),
+            (3, MANY, 2),
         ] {
             let mut together = runner(threads);
             for (position, expected) in (0..).zip(&expected) {
@@ -435,7 +439,7 @@ fn sequences_have_the_same_bits_together_and_alone() {
                 let mut pieces: Vec<(u32, u32, &[u32])> =
                     (0..).zip(&tokens).map(|(slot, token)| (slot, position, token.as_slice())).collect();
                 if beside > 0 {
-                    pieces.insert(0, (SEQUENCES, position * beside as u32, &prompt[..beside]));
+                    pieces.insert(0, (MANY, position * beside as u32, &prompt[..beside]));
                 }
                 together.feed(&pieces, Work::Forward).unwrap();
                 let rows = together.out.logits[beside * vocabulary..].iter().map(|z| z.to_bits());

@@ -86,7 +86,7 @@ impl Linear {
 /// How panels are given out: lists of what belongs together, a range for each part.
 pub(crate) struct Shares {
     pub(crate) sharing: Sharing,
-    /// To each worker as many.
+    /// To each worker as much.
     pub(crate) even: Vec<Vec<Range<usize>>>,
     /// Of rows in tiles; others than `even` only where no floats are written.
     pub(crate) tiled: Vec<Vec<Range<usize>>>,

@@ -18,12 +18,13 @@ import sys
 
 
 def main():
-    arguments, _, program = " ".join(sys.argv[1:]).partition(" -- ")
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    arguments, program = sys.argv[1:at], sys.argv[at + 1 :]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("builds", nargs="+", metavar="BUILD")
     parser.add_argument("-r", "--repetitions", type=int, default=10, help="runs of each build")
     parser.add_argument("--op", action="append", default=[], help="a kind of step whose time to compare instead of speeds")
-    args = parser.parse_args(arguments.split())
+    args = parser.parse_args(arguments)
     if not program:
         parser.error("no arguments for the program: put them behind --")
     found = [[] for _ in args.builds]
@@ -31,7 +32,7 @@ def main():
         # The first in one turn is the last in the next: none always runs behind the same other one.
         order = range(len(args.builds))
         for build in order if turn % 2 == 0 else reversed(order):
-            found[build].append(run(args.builds[build], program.split(), args.op))
+            found[build].append(run(args.builds[build], program, args.op))
     for build, runs in zip(args.builds, found):
         for what in runs[0]:
             values = [run[what] for run in runs]
@@ -46,6 +47,9 @@ def run(build, arguments, ops):
     if not ops:
         return {what: float(speed) for what, speed in re.findall(r"^(\w+): median ([\d.]+)", text, re.M)}
     times = re.findall(r"^ *([\d.]+) ms  (\S+)", text, re.M)
+    missing = set(ops) - {kind for _, kind in times}
+    if missing:
+        sys.exit(f"turns.py: no steps of kind {', '.join(missing)}; there are {', '.join(sorted({kind for _, kind in times}))}")
     return {op: sum(float(time) for time, kind in times if kind == op) for op in ops}
 
 

@@ -127,8 +127,8 @@ impl Machine {
         }
     }
 
-    /// A worker's part of some products. Of rows by a large matrix: pieces, as long as there are any. Of several by a small one: a share by
-    /// the worker's pace. Else an even share.
+    /// A worker's part of some products. Of up to [`TILE_ROWS`] rows by a large matrix: pieces, as long as there are any. Else, of up to
+    /// [`PACED_ROWS`] that are several: a share by the worker's pace. Else, and where prompt rows are in tiles: an even share.
     fn linear(&self, linear: &Linear, state: &State, worker: usize, team: &Team) {
         let domain = self.lowered.buffers[linear.parts[0].out.0].domain;
         let count = self.count(state, domain);

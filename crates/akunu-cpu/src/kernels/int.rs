@@ -11,8 +11,9 @@ use crate::pack::{Form, TILE, TILES_PER_SUPER};
 use crate::simd::{Kernel, Simd};
 
 use super::many;
-use super::product::{Group, Input, Product};
+use super::product::{Group, Input, Product, sum_of};
 use super::scales::ScaleView;
+use super::several;
 
 /// Rows worked on together at most: weights are unpacked once for all of them.
 const MANY: usize = 8;
@@ -30,14 +31,6 @@ const AHEAD_BESIDE: usize = 2 << 10;
 /// Bytes of activations that should stay in the second-level cache while panels pass over them.
 const CACHED: usize = 512 << 10;
 
-/// Turns a tile's stored bytes into one vector of unsigned codes for each of its eight steps.
-pub(crate) trait Unpack {
-    const BITS: usize;
-    const WIDE: bool = false;
-    /// `values` are what codes are looked up in, if they are.
-    fn unpack<S: Simd>(vectors: &[[u8; 64]], values: &[u8; 16]) -> [S::C; 8];
-}
-
 /// Does something with each of eight vectors.
 macro_rules! each {
     ($x:ident in $vectors:expr => $body:expr) => {{
@@ -50,6 +43,31 @@ macro_rules! each {
             $body
         }),+]
     };
+}
+
+/// Turns a tile's stored bytes into one vector of unsigned codes for each of its eight steps.
+pub(crate) trait Unpack {
+    const BITS: usize;
+    const WIDE: bool = false;
+    /// `values` are what codes are looked up in, if they are.
+    fn unpack<S: Simd>(vectors: &[[u8; 64]], values: &[u8; 16]) -> [S::C; 8];
+
+    /// By how many bits [`Unpack::raised`] codes are raised: as far as a byte has room.
+    const UP: usize = if Self::WIDE { 0 } else { 8 - Self::BITS };
+
+    /// The same in the highest bits of their bytes, where the middle one is 128.
+    #[inline(always)]
+    fn raised<S: Simd>(vectors: &[[u8; 64]], values: &[u8; 16]) -> [S::C; 8] {
+        let codes = Self::unpack::<S>(vectors, values);
+        match Self::UP {
+            0 => codes,
+            2 => each!(x in codes => S::shift_left::<2>(x)),
+            3 => each!(x in codes => S::shift_left::<3>(x)),
+            4 => each!(x in codes => S::shift_left::<4>(x)),
+            5 => each!(x in codes => S::shift_left::<5>(x)),
+            _ => unreachable!("codes of two bits whose zero is not the middle one"),
+        }
+    }
 }
 
 #[inline(always)]
@@ -177,6 +195,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         };
         for first in (done..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
+            let mut first = first;
+            if S::BYTE_DOTS && Self::BY_TWO && end - first >= several::LEAST {
+                self.several::<S>(first..end);
+                first = end;
+            }
             let mut panels = self.product.panels.clone();
             if end - first == 1 && S::TOGETHER {
                 panels = self.beside::<S>(panels, first);
@@ -212,27 +235,33 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         panels
     }
 
+    /// The panels, each of which goes on with the one `P` further on.
+    #[inline(always)]
+    pub(super) fn streams<const P: usize>(&self, panels: [usize; P]) -> Streams<'a, Z, P> {
+        let matrix = self.product.matrix;
+        let tiles = matrix.cols / TILE;
+        let further = panels.map(|panel| self.product.further(panel, P));
+        Streams {
+            codes: panels.map(|panel| matrix.plane::<u8>(panel, 0, tiles * U::BITS * 64).as_chunks().0),
+            scales: std::array::from_fn(|p| Z::view(matrix, panels[p], further[p].scales)),
+            tiles,
+            early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
+            past: further.map(|further| further.codes.wrapping_sub(tiles * U::BITS * 64)),
+        }
+    }
+
     /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.
     #[inline(always)]
     fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
-        let matrix = self.product.matrix;
-        let tiles = matrix.cols / TILE;
-        let further: [_; P] = std::array::from_fn(|p| self.product.further(first + p, P));
-        let streams = Streams {
-            x: &self.x[row * tiles..(row + 1) * tiles],
-            codes: std::array::from_fn(|p| {
-                matrix.plane::<u8>(first + p, 0, tiles * U::BITS * 64).as_chunks().0
-            }),
-            scales: std::array::from_fn(|p| Z::view(matrix, first + p, further[p].scales)),
-            early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
-            past: further.map(|further| further.codes.wrapping_sub(tiles * U::BITS * 64)),
-        };
+        let tiles = self.product.matrix.cols / TILE;
+        let streams = self.streams::<P>(std::array::from_fn(|p| first + p));
+        let x = &self.x[row * tiles..(row + 1) * tiles];
         let mut sums = [S::splat(0.0); P];
         if Z::SUPER {
             for block in 0..tiles / TILES_PER_SUPER {
                 let (mut parts, mut mins) = ([S::splat(0.0); P], [S::splat(0.0); P]);
                 for tile in TILES_PER_SUPER * block..TILES_PER_SUPER * (block + 1) {
-                    self.tile_beside::<S, P>(&streams, tile, &mut parts, &mut mins);
+                    self.tile_beside::<S, P>(&streams, x, tile, &mut parts, &mut mins);
                 }
                 for p in 0..P {
                     let [scale, min] = streams.scales[p].outer::<S>(block);
@@ -244,7 +273,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             }
         } else {
             for tile in 0..tiles {
-                self.tile_beside::<S, P>(&streams, tile, &mut sums, &mut [S::splat(0.0); P]);
+                self.tile_beside::<S, P>(&streams, x, tile, &mut sums, &mut [S::splat(0.0); P]);
             }
         }
         for (p, sum) in sums.into_iter().enumerate() {
@@ -259,17 +288,18 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     fn tile_beside<S: Simd, const P: usize>(
         &self,
         streams: &Streams<'_, Z, P>,
+        x: &[Group],
         tile: usize,
         sums: &mut [S::F; P],
         mins: &mut [S::F; P],
     ) {
         // Not a loop: sums must be in registers from the beginning.
         const { assert!(P == 2 || P == 4) };
-        self.tile_of_one::<S, P>(streams, tile, 0, sums, mins);
-        self.tile_of_one::<S, P>(streams, tile, 1, sums, mins);
+        self.tile_of_one::<S, P>(streams, x, tile, 0, sums, mins);
+        self.tile_of_one::<S, P>(streams, x, tile, 1, sums, mins);
         if P == 4 {
-            self.tile_of_one::<S, P>(streams, tile, 2, sums, mins);
-            self.tile_of_one::<S, P>(streams, tile, 3, sums, mins);
+            self.tile_of_one::<S, P>(streams, x, tile, 2, sums, mins);
+            self.tile_of_one::<S, P>(streams, x, tile, 3, sums, mins);
         }
     }
 
@@ -278,22 +308,18 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     fn tile_of_one<S: Simd, const P: usize>(
         &self,
         streams: &Streams<'_, Z, P>,
+        x: &[Group],
         tile: usize,
         p: usize,
         sums: &mut [S::F; P],
         mins: &mut [S::F; P],
     ) {
-        let mut ahead = streams.early * U::BITS * 64;
-        if tile + streams.early >= streams.x.len() {
-            ahead = ahead.wrapping_add(streams.past[p]);
-        }
-        // SAFETY: the matrix has as many tiles as the row, of which this is one.
-        let vectors = unsafe { streams.codes[p].get_unchecked(tile * U::BITS..(tile + 1) * U::BITS) };
+        let (vectors, ahead) = streams.codes(p, tile, U::BITS);
         let scales = &streams.scales[p];
         let sum = std::array::from_mut(&mut sums[p]);
-        self.scaled::<S, 1>(vectors, scales, streams.x, tile, ahead, sum);
+        self.scaled::<S, 1>(vectors, scales, x, tile, ahead, sum);
         let sum = if Z::SUPER { std::array::from_mut(&mut mins[p]) } else { sum };
-        add_minima::<S, Z, 1>(scales, streams.x, tile, sum);
+        add_minima::<S, Z, 1>(scales, x, tile, sum);
     }
 
     /// One panel by `M` rows; returns `M`.
@@ -444,17 +470,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// What the zero point takes from a dot with a tile (`N` is 8) or with one half of it.
     #[inline(always)]
-    fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
+    pub(super) fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
         if Z::MIN && !U::WIDE {
             return 0; // Short codes with minima have no zero point.
         }
-        let [first, second] = group.sums;
-        -(self.zero
-            * match (N, half) {
-                (8, _) => first + second,
-                (_, 0) => first,
-                _ => second,
-            })
+        self.zero * group.less[sum_of::<N>(half)]
     }
 }
 
@@ -464,16 +484,38 @@ pub(super) fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i3
     &words.as_chunks().0[half]
 }
 
-/// Panels that one row goes over side by side.
-struct Streams<'a, Z, const P: usize> {
-    /// The row.
-    x: &'a [Group],
+/// Panels that rows go over side by side.
+pub(super) struct Streams<'a, Z, const P: usize> {
     codes: [&'a [[u8; 64]]; P],
-    scales: [Z; P],
+    pub(super) scales: [Z; P],
+    tiles: usize,
     /// How many tiles before their use codes are asked for.
     early: usize,
     /// Bytes from the end of each panel's codes to those of the panel that its stream goes on with.
     past: [usize; P],
+}
+
+impl<'a, Z, const P: usize> Streams<'a, Z, P> {
+    /// The codes of a panel's tile, of so many bits, and how many bytes further on to ask for others.
+    #[inline(always)]
+    fn codes(&self, panel: usize, tile: usize, bits: usize) -> (&'a [[u8; 64]], usize) {
+        let mut ahead = self.early * bits * 64;
+        if tile + self.early >= self.tiles {
+            ahead = ahead.wrapping_add(self.past[panel]);
+        }
+        // SAFETY: the matrix has as many tiles as a row, of which this is one.
+        (unsafe { self.codes[panel].get_unchecked(tile * bits..(tile + 1) * bits) }, ahead)
+    }
+
+    /// [`Streams::codes`], with those further on asked for.
+    #[inline(always)]
+    pub(super) fn codes_ahead(&self, panel: usize, tile: usize, bits: usize) -> &'a [[u8; 64]] {
+        let (vectors, ahead) = self.codes(panel, tile, bits);
+        for vector in vectors {
+            ask(vector.as_ptr().wrapping_add(ahead));
+        }
+        vectors
+    }
 }
 
 /// The activations of one of `M` rows in one tile.
@@ -497,12 +539,7 @@ fn add_minima<'a, S: Simd, Z: ScaleView<'a>, const M: usize>(
     for half in 0..if Z::HALVES { 2 } else { 1 } {
         let min = scales.min::<S>(tile, half);
         for (m, sum) in sums.iter_mut().enumerate() {
-            let [a, b] = group::<M>(x, m, tile).scaled_sums;
-            let total = match (Z::HALVES, half) {
-                (false, _) => a + b,
-                (true, 0) => a,
-                (true, _) => b,
-            };
+            let total = group::<M>(x, m, tile).scaled_sums[if Z::HALVES { half } else { 2 }];
             *sum = S::fma(min, S::splat(total), *sum);
         }
     }

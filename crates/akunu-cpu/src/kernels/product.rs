@@ -25,15 +25,21 @@ pub(crate) struct Group {
     /// The low parts, alike.
     pub(crate) low: [i32; TILE / 4],
     pub(crate) scale: f32,
-    /// The sums of the first and the last sixteen integers.
-    pub(crate) sums: [i32; 2],
-    /// The same, times the scale.
-    pub(crate) scaled_sums: [f32; 2],
+    /// The negated sums of the first and the last sixteen integers, and of all of them.
+    pub(crate) less: [i32; 3],
+    /// The sums themselves, times the scale.
+    pub(crate) scaled_sums: [f32; 3],
 }
 
-// SAFETY: numbers without padding: 32 + 32 + 4 + 8 + 8 bytes.
+// SAFETY: numbers without padding: 32 + 32 + 4 + 12 + 12 bytes.
 unsafe impl Plain for Group {}
-const _: () = assert!(size_of::<Group>() == 84);
+const _: () = assert!(size_of::<Group>() == 92);
+
+/// Which of a group's three sums goes with a tile's dot (`N` is 8), or with that of one of its halves.
+#[inline(always)]
+pub(super) const fn sum_of<const N: usize>(half: usize) -> usize {
+    if N == TILE / 4 { 2 } else { half }
+}
 
 /// The rows a product multiplies: contiguous, row after row.
 #[derive(Clone, Copy)]

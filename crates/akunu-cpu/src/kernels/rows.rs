@@ -274,13 +274,13 @@ impl Kernel for Quantize<'_> {
             let x = [S::load(x0), S::load(x1)];
             let (scale, inverse) = scale_of(S::magnitude(x));
             if scale.is_nan() {
-                *out = Group { scale, scaled_sums: [scale; 2], ..Group::default() };
+                *out = Group { scale, scaled_sums: [scale; 3], ..Group::default() };
                 continue;
             }
-            let sums = S::store_parts(x, inverse, parts(out));
+            let [a, b] = S::store_parts(x, inverse, parts(out));
             out.scale = scale;
-            out.sums = sums;
-            out.scaled_sums = [sums[0] as f32 * scale, sums[1] as f32 * scale];
+            out.less = [-a, -b, -(a + b)];
+            out.scaled_sums = [a as f32 * scale, b as f32 * scale, (a + b) as f32 * scale];
         }
     }
 }
@@ -396,8 +396,8 @@ mod tests {
                         out[0].scale.is_nan() && out[0].scaled_sums.iter().all(|x| x.is_nan()),
                         "{isa}: {at}"
                     );
-                    assert_eq!(out[0].sums, [0; 2]);
-                    assert!(out[1].scale.is_finite() && out[1].sums[0] > 0, "{isa}");
+                    assert_eq!(out[0].less, [0; 3]);
+                    assert!(out[1].scale.is_finite() && out[1].less[0] < 0, "{isa}");
                 }
             }
         }
@@ -425,10 +425,10 @@ mod tests {
                 assert_eq!((group.scale, bytes(group.high)), (scale, expected(&high)), "{isa}");
                 let low: Vec<f32> = whole.iter().zip(high).map(|(x, high)| x - 128.0 * high).collect();
                 assert_eq!(bytes(group.low), expected(&low), "{isa}");
-                let sums = [&whole[..LANES], &whole[LANES..]].map(|x| x.iter().sum::<f32>());
+                let sums = [&whole[..LANES], &whole[LANES..], &whole].map(|x| x.iter().sum::<f32>());
                 assert_eq!(
-                    (group.sums, group.scaled_sums),
-                    (sums.map(|s| s as i32), sums.map(|s| s * scale))
+                    (group.less, group.scaled_sums),
+                    (sums.map(|s| -(s as i32)), sums.map(|s| s * scale))
                 );
             }
         }

@@ -284,7 +284,7 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), codes) }
     }
     #[inline(always)]
-    fn byte_dots<const N: usize>(
+    fn byte_dots<const N: usize, const UPPER: bool>(
         init: [i32; 4],
         codes: &[[[u8; 64]; 2]; N],
         high: [&[i32; N]; 4],
@@ -295,7 +295,8 @@ impl Simd for Avx512 {
             let mut upper = [zero; 4];
             let mut lower = [zero; 4];
             for m in 0..4 {
-                lower[m] = [_mm512_set1_epi32(init[m]); 2];
+                let begin = if UPPER { &mut upper[m] } else { &mut lower[m] };
+                *begin = [_mm512_set1_epi32(init[m]); 2];
             }
             for i in 0..N {
                 let a = _mm512_loadu_si512(codes[i][0].as_ptr().cast());

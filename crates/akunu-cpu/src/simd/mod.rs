@@ -158,8 +158,9 @@ pub(crate) trait Simd: Copy {
         unreachable!("codes are multiplied where they are unpacked")
     }
 
-    /// [`Self::dot`] of each of four rows with the codes of two panels: codes of any number of bits, and any `init`.
-    fn byte_dots<const N: usize>(
+    /// [`Self::dot`] of each of four rows with the codes of two panels: codes of any number of bits, and any `init`, which counts
+    /// 2^LOW_BITS times if `UPPER`.
+    fn byte_dots<const N: usize, const UPPER: bool>(
         _init: [i32; 4],
         _codes: &[[[u8; 64]; 2]; N],
         _high: [&[i32; N]; 4],

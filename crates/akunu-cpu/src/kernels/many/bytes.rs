@@ -192,13 +192,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 line.high = group.high;
                 line.low = group.low;
                 line.scale = group.scale;
-                let ([a, b], [c, d]) = (group.sums, group.scaled_sums);
-                line.init = if Z::HALVES {
-                    [-(self.zero * a), -(self.zero * b)]
-                } else {
-                    [-(self.zero * (a + b)), 0]
-                };
-                line.sums = if Z::HALVES { [c, d] } else { [c + d, 0.0] };
+                let ([a, b, all], [c, d, total]) = (group.less, group.scaled_sums);
+                line.init = if Z::HALVES { [self.zero * a, self.zero * b] } else { [self.zero * all, 0] };
+                line.sums = if Z::HALVES { [c, d] } else { [total, 0.0] };
             }
         }
     }
@@ -321,7 +317,7 @@ impl Stretch<'_> {
                 self.scales.get_unchecked(tile),
             )
         };
-        let dots = S::byte_dots::<N>(init, codes, high, low);
+        let dots = S::byte_dots::<N, false>(init, codes, high, low);
         let scales = [S::load(&s[half]), S::load(&t[half])];
         for m in 0..TOGETHER {
             let scale = S::splat(lines[m].scale);

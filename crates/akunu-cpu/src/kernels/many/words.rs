@@ -93,8 +93,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 for (group, line) in self.x[row * all..][tiles.clone()].iter().zip(lines) {
                     let line = &mut line[i % TOGETHER];
                     S::activation_words(&group.high, &group.low, &mut line.words);
-                    let [a, b] = group.scaled_sums;
-                    (line.scale, line.sums) = (group.scale, if Z::HALVES { [a, b] } else { [a + b, 0.0] });
+                    let [a, b, total] = group.scaled_sums;
+                    (line.scale, line.sums) = (group.scale, if Z::HALVES { [a, b] } else { [total, 0.0] });
                 }
             }
             for panel in panels.clone() {

@@ -240,13 +240,15 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     pub(super) fn streams<const P: usize>(&self, panels: [usize; P]) -> Streams<'a, Z, P> {
         let matrix = self.product.matrix;
         let tiles = matrix.cols / TILE;
-        let further = panels.map(|panel| self.product.further(panel, P));
+        let further: [_; P] = std::array::from_fn(|p| self.product.further(panels[p], P));
         Streams {
-            codes: panels.map(|panel| matrix.plane::<u8>(panel, 0, tiles * U::BITS * 64).as_chunks().0),
+            codes: std::array::from_fn(|p| {
+                matrix.plane::<u8>(panels[p], 0, tiles * U::BITS * 64).as_chunks().0
+            }),
             scales: std::array::from_fn(|p| Z::view(matrix, panels[p], further[p].scales)),
             tiles,
             early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
-            past: further.map(|further| further.codes.wrapping_sub(tiles * U::BITS * 64)),
+            past: std::array::from_fn(|p| further[p].codes.wrapping_sub(tiles * U::BITS * 64)),
         }
     }
 

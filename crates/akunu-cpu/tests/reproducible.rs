@@ -5,7 +5,7 @@
 mod models;
 
 use akunu_cpu::{Cpu, Isa};
-use akunu_format::DType;
+use akunu_format::{DType, Support};
 use akunu_program::conformance::{Runner, Tensors, blocks, numbers};
 use akunu_program::program::{
     Activation, Domain, Element, Expert, Index, Op, Part, Program, Role, Slice, Value, ValueId, WeightId,
@@ -253,6 +253,63 @@ fn decode_rows_have_the_same_bits_together_and_alone() {
             for (threads, piece) in [(1, 40), (2, 40), (3, 13), (2, 10), (1, 7)] {
                 let same = logits(threads, piece) == expected;
                 assert!(same, "{dtype:?}, {isa}, {threads} threads, pieces of {piece}");
+            }
+        }
+    }
+}
+
+/// One product of integers alone: beside floats, differences in the last bit would be rounded away.
+fn alone(dtype: DType, width: usize, outputs: usize, x: &[f32]) -> (Program, Tensors) {
+    let rows = x.len() / width;
+    let mut tensors = Tensors::default();
+    tensors.floats("table", rows, width, x);
+    tensors.add("w", outputs, width, dtype, blocks(dtype, 3, outputs, width));
+    let weight = |name: &str, rows, role| WeightUse { name: name.to_owned(), rows, cols: width, role };
+    let weights = vec![
+        weight("table", rows, Role { lookup: true, ..Role::default() }),
+        weight("w", outputs, Role { multiply: true, ..Role::default() }),
+    ];
+    let slice = |weight, rows| Slice { weight: WeightId(weight), first: 0, rows };
+    let value = |domain, width| Value { domain, width, element: Element::Number };
+    let values =
+        vec![value(Domain::Tokens, width), value(Domain::Tokens, outputs), value(Domain::Outputs, outputs)];
+    let [x, out, logits] = [0, 1, 2].map(ValueId);
+    let body = vec![
+        Op::Embed { table: slice(0, rows), by: Index::Token, scale: 1.0, out: x },
+        Op::Linear { x, parts: vec![Part { weight: slice(1, outputs), bias: None, out }] },
+        Op::Gather { x: out, out: logits },
+    ];
+    (Program { values, body, logits, groups: Vec::new(), ropes: Vec::new(), weights }, tensors)
+}
+
+/// With numbers of all sizes among them, and one that is none.
+#[test]
+fn several_rows_have_the_bits_of_one() {
+    const ROWS: usize = 24;
+    let text: Vec<u32> = (0..ROWS as u32).collect();
+    let readable = |dtype: &DType| dtype.is_quantized() && dtype.support() >= Support::Read;
+    let dtypes: Vec<DType> = DType::ALL.iter().copied().filter(readable).collect();
+    // One panel, three, and four; then so many columns that rows are worked on some at a time.
+    let mut cases: Vec<_> = dtypes.iter().flat_map(|&d| [16, 40, 64].map(|o| (d, 768, o))).collect();
+    cases.extend([(DType::Q4_0, 10_752, 40), (DType::Q4_K, 10_752, 40), (DType::Q6_K, 20_480, 24)]);
+    for (dtype, width, outputs) in cases {
+        let mut x = numbers(1, ROWS * width);
+        x[width + 5] = f32::NAN;
+        x[2 * width..3 * width].iter_mut().for_each(|x| *x *= 1e-29);
+        x[3 * width..4 * width].fill(1e30);
+        x[4 * width..5 * width].fill(0.0);
+        let (program, tensors) = alone(dtype, width, outputs, &x);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            // What is not a number has any bits.
+            let bits = |piece| {
+                let all = decoded(&program, &tensors, &text, isa, 1, piece);
+                all.into_iter()
+                    .map(|z| if f32::from_bits(z).is_nan() { u32::MAX } else { z })
+                    .collect::<Vec<_>>()
+            };
+            let expected = bits(1);
+            for piece in [8, 9, 10, 11, 17, 20, 23] {
+                assert!(bits(piece) == expected, "{dtype:?}, {width} by {outputs}, {isa}: {piece}");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Products of packed integer weights with 15-bit activations.
 //!
 //! For each output: the integer dot of every group is exact; groups are added in `f32` in column order, scale first, then
-//! minimum. Nothing depends on how many rows or panels are worked on together.
+//! minimum. Nothing depends on how many rows or panels are worked on together, as long as products of scales are numbers an `f32` can hold:
+//! some kernels multiply them by a power of two first.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use crate::simd::{Kernel, Simd};
 use super::many;
 use super::product::{Group, Input, Product, sum_of};
 use super::scales::ScaleView;
-use super::several;
+use super::two_panels;
 
 /// Rows worked on together at most: weights are unpacked once for all of them.
 const MANY: usize = 8;
@@ -65,7 +66,8 @@ pub(crate) trait Unpack {
             3 => each!(x in codes => S::shift_left::<3>(x)),
             4 => each!(x in codes => S::shift_left::<4>(x)),
             5 => each!(x in codes => S::shift_left::<5>(x)),
-            _ => unreachable!("codes of two bits whose zero is not the middle one"),
+            6 => each!(x in codes => S::shift_left::<6>(x)),
+            _ => unreachable!("codes of two to six bits, or of eight"),
         }
     }
 }
@@ -170,11 +172,14 @@ pub(crate) struct IntProduct<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
+    /// Whether the middle code stands for zero; else short codes have a minimum, and none does.
+    pub(super) const CENTRED: bool = U::WIDE || !Z::MIN;
+
     pub(crate) fn new(product: &'a Product<'a>) -> Self {
         let Form::Int { codes, zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         let Input::Groups(x) = product.x else { unreachable!("lowered with quantised activations") };
         assert!(x.len() >= product.count * (product.matrix.cols / TILE));
-        assert!(zero == 0 || U::WIDE || !Z::MIN);
+        assert_eq!(zero << U::UP, if Self::CENTRED { 128 } else { 0 });
         IntProduct { product, x, zero, values: codes.values(), kind: PhantomData }
     }
 }
@@ -195,10 +200,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
         };
         for first in (done..count).step_by(rows_cached) {
             let end = count.min(first + rows_cached);
-            let mut first = first;
-            if S::BYTE_DOTS && Self::BY_TWO && end - first >= several::LEAST {
-                self.several::<S>(first..end);
-                first = end;
+            if S::BYTE_DOTS && end - first >= two_panels::LEAST {
+                self.by_two_panels::<S>(first..end);
+                continue;
             }
             let mut panels = self.product.panels.clone();
             if end - first == 1 && S::TOGETHER {
@@ -235,11 +239,12 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         panels
     }
 
-    /// The panels, each of which goes on with the one `P` further on.
+    /// `P` panels, each of which goes on with the one `P` further on. Where fewer are left, the last one is there more than once.
     #[inline(always)]
-    pub(super) fn streams<const P: usize>(&self, panels: [usize; P]) -> Streams<'a, Z, P> {
+    pub(super) fn streams<const P: usize>(&self, first: usize) -> Streams<'a, Z, P> {
         let matrix = self.product.matrix;
         let tiles = matrix.cols / TILE;
+        let panels: [_; P] = std::array::from_fn(|p| (first + p).min(self.product.panels.end - 1));
         let further: [_; P] = std::array::from_fn(|p| self.product.further(panels[p], P));
         Streams {
             codes: std::array::from_fn(|p| {
@@ -256,7 +261,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
         let tiles = self.product.matrix.cols / TILE;
-        let streams = self.streams::<P>(std::array::from_fn(|p| first + p));
+        let streams = self.streams::<P>(first);
         let x = &self.x[row * tiles..(row + 1) * tiles];
         let mut sums = [S::splat(0.0); P];
         if Z::SUPER {
@@ -472,11 +477,11 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// What the zero point takes from a dot with a tile (`N` is 8) or with one half of it.
     #[inline(always)]
-    pub(super) fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
-        if Z::MIN && !U::WIDE {
-            return 0; // Short codes with minima have no zero point.
+    fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
+        if !Self::CENTRED {
+            return 0;
         }
-        self.zero * group.less[sum_of::<N>(half)]
+        self.zero * group.negated_sums[sum_of::<N>(half)]
     }
 }
 

@@ -47,9 +47,9 @@ pub(crate) mod product;
 pub(crate) mod prompt;
 pub(crate) mod rows;
 pub(crate) mod scales;
-mod several;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "tiles/absent.rs"]
 pub(crate) mod tiles;
+mod two_panels;

@@ -26,7 +26,7 @@ pub(crate) struct Group {
     pub(crate) low: [i32; TILE / 4],
     pub(crate) scale: f32,
     /// The negated sums of the first and the last sixteen integers, and of all of them.
-    pub(crate) less: [i32; 3],
+    pub(crate) negated_sums: [i32; 3],
     /// The sums themselves, times the scale.
     pub(crate) scaled_sums: [f32; 3],
 }

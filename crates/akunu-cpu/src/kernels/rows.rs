@@ -279,7 +279,7 @@ impl Kernel for Quantize<'_> {
             }
             let [a, b] = S::store_parts(x, inverse, parts(out));
             out.scale = scale;
-            out.less = [-a, -b, -(a + b)];
+            out.negated_sums = [-a, -b, -(a + b)];
             out.scaled_sums = [a as f32 * scale, b as f32 * scale, (a + b) as f32 * scale];
         }
     }
@@ -396,8 +396,8 @@ mod tests {
                         out[0].scale.is_nan() && out[0].scaled_sums.iter().all(|x| x.is_nan()),
                         "{isa}: {at}"
                     );
-                    assert_eq!(out[0].less, [0; 3]);
-                    assert!(out[1].scale.is_finite() && out[1].less[0] < 0, "{isa}");
+                    assert_eq!(out[0].negated_sums, [0; 3]);
+                    assert!(out[1].scale.is_finite() && out[1].negated_sums[0] < 0, "{isa}");
                 }
             }
         }
@@ -427,7 +427,7 @@ mod tests {
                 assert_eq!(bytes(group.low), expected(&low), "{isa}");
                 let sums = [&whole[..LANES], &whole[LANES..], &whole].map(|x| x.iter().sum::<f32>());
                 assert_eq!(
-                    (group.less, group.scaled_sums),
+                    (group.negated_sums, group.scaled_sums),
                     (sums.map(|s| -(s as i32)), sums.map(|s| s * scale))
                 );
             }

@@ -40,7 +40,8 @@ pub(crate) trait Simd: Copy {
     /// registers for eight.
     const MANY_APART: bool = false;
 
-    /// Whether many rows are multiplied [as bytes](crate::kernels::many): with [`Self::store_codes`] and [`Self::byte_dots`].
+    /// Whether some rows are multiplied by [two panels](crate::kernels::two_panels), and many [as bytes](crate::kernels::many): with
+    /// [`Self::store_codes`] and [`Self::byte_dots`].
     const BYTE_DOTS: bool = false;
 
     /// Sixteen `f32`.

@@ -168,6 +168,36 @@ impl Kernel for Dots {
             let narrow = loaded.map(|c| S::and(c, 63));
             S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &high, &low)), &mut actual);
             assert_eq!(actual, expected(63, -32 * sum));
+            if S::BYTE_DOTS {
+                byte_dots::<S>(&codes, &x, &high, &low);
+            }
+        }
+    }
+}
+
+/// Of two panels, the second of which has the vectors of the first the other way round, and four rows that are the same.
+#[inline(always)]
+fn byte_dots<S: Simd>(codes: &[[u8; 64]; 8], x: &[i32; 32], high: &[i32; 8], low: &[i32; 8]) {
+    let both: [[[u8; 64]; 2]; 8] = std::array::from_fn(|i| [codes[i], codes[7 - i]]);
+    let (all, half): (i32, i32) = (x.iter().sum(), x[..16].iter().sum());
+    let upper = S::byte_dots::<8, true>([-all; 4], &both, [high; 4], [low; 4]);
+    let lower = S::byte_dots::<8, false>([-128 * all; 4], &both, [high; 4], [low; 4]);
+    let first = |x: &[i32; 8]| -> [i32; 4] { std::array::from_fn(|i| x[i]) };
+    let (h, l) = (first(high), first(low));
+    let of_half = S::byte_dots::<4, true>([-half; 4], &both.as_chunks().0[0], [&h; 4], [&l; 4]);
+    let mut actual = [0.0; LANES];
+    for row in 0..4 {
+        for panel in 0..2 {
+            let expected = |count: usize| -> [f32; LANES] {
+                std::array::from_fn(|r| {
+                    let code = |k: usize| i32::from(both[k / 4][panel][4 * r + k % 4]) - 128;
+                    (0..count).map(|k| code(k) * x[k]).sum::<i32>() as f32
+                })
+            };
+            for (dots, count) in [(&upper, 32), (&lower, 32), (&of_half, 16)] {
+                S::store(S::to_float(dots[row][panel]), &mut actual);
+                assert_eq!(actual, expected(count));
+            }
         }
     }
 }

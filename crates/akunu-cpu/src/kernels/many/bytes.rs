@@ -192,8 +192,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 line.high = group.high;
                 line.low = group.low;
                 line.scale = group.scale;
-                let ([a, b, all], [c, d, total]) = (group.less, group.scaled_sums);
-                line.init = if Z::HALVES { [self.zero * a, self.zero * b] } else { [self.zero * all, 0] };
+                let ([a, b, both], [c, d, total]) = (group.negated_sums, group.scaled_sums);
+                line.init = if Z::HALVES { [self.zero * a, self.zero * b] } else { [self.zero * both, 0] };
                 line.sums = if Z::HALVES { [c, d] } else { [total, 0.0] };
             }
         }

@@ -18,7 +18,7 @@ use crate::simd::LANES;
 /// Fewer rows than this are not many: from here on, what is made of weights is worth making.
 pub(super) const LEAST: usize = 8;
 
-/// The same where bytes are multiplied. Fewer rows do with fewer instructions what they share in registers.
+/// The same where bytes are multiplied. Fewer rows go by [two panels](super::two_panels), a tile at a time.
 pub(super) const LEAST_OF_BYTES: usize = 24;
 
 /// Room for what one worker multiplies.

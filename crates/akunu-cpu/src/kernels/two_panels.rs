@@ -1,4 +1,4 @@
-//! Integers, several rows by two panels, where an instruction adds products of bytes to sums (AVX-512 VNNI).
+//! Integers, some rows by two panels, where an instruction adds products of bytes to sums (AVX-512 VNNI).
 //!
 //! Each tile of codes is unpacked to the first-level cache once for all rows, so every activation that is read serves both panels. Where
 //! each dot reads its activation itself, the processor has too few loads for them.
@@ -21,11 +21,12 @@ const TOGETHER: usize = 4;
 const BESIDE: usize = 2;
 
 /// Rows that a tile is unpacked for at most.
-const ROWS: usize = 16;
+const ROWS: usize = 24;
 
-/// How far ahead of their use activations are asked for, in bytes: those of the next tile but one. Of wide matrices they come from the
-/// second-level cache.
-const AHEAD: usize = 160;
+/// How far ahead of their use activations are asked for, in bytes, and how many lines of them: those of the next tile but one. Of wide
+/// matrices they come from the second-level cache.
+const AHEAD: usize = 2 * size_of::<Group>();
+const LINES: usize = size_of::<Group>().div_ceil(ALIGN);
 
 /// What is multiplied of a tile of two panels.
 #[repr(align(64))]
@@ -47,17 +48,12 @@ impl Sums {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
-    /// Whether several rows go by two panels. Codes have no zero point then, or the middle one: raised to 128 it makes what it takes from
-    /// a dot the sum of the activations, times what the high parts of these are times.
-    pub(super) const BY_TWO: bool = U::BITS > 2 || Z::MIN;
-
-    /// Whether there is a zero point.
-    const CENTRED: bool = U::WIDE || !Z::MIN;
-
     /// Some rows by all panels.
+    ///
+    /// Where the middle code stands for zero, codes are raised, so that it is 128. What it takes from a dot is the sum of the activations
+    /// then, times 2^[`LOW_BITS`](crate::simd::LOW_BITS), as often as their high parts count.
     #[inline(always)]
-    pub(super) fn several<S: Simd>(&self, rows: Range<usize>) {
-        debug_assert_eq!(self.zero << U::UP, if Self::CENTRED { 128 } else { 0 });
+    pub(super) fn by_two_panels<S: Simd>(&self, rows: Range<usize>) {
         for first in self.product.panels.clone().step_by(BESIDE) {
             for row in rows.clone().step_by(ROWS) {
                 self.rows_by_two::<S>(row..rows.end.min(row + ROWS), first);
@@ -68,10 +64,8 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     /// At most [`ROWS`] rows by two panels, in the same order of sums as [`IntProduct::block`].
     #[inline(always)]
     fn rows_by_two<S: Simd>(&self, rows: Range<usize>, first: usize) {
-        let end = self.product.panels.end;
         let tiles = self.product.matrix.cols / TILE;
-        // Where one is left, it is there twice.
-        let streams = self.streams::<BESIDE>([first, (first + 1).min(end - 1)]);
+        let streams = self.streams::<BESIDE>(first);
         // Where fewer than four are left, the last one is there more than once.
         let mut x = [&self.x[..0]; ROWS];
         for (i, x) in x.iter_mut().enumerate() {
@@ -102,7 +96,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         let sums = sums.0.as_flattened();
         for i in 0..rows.len() {
             self.product.put::<S>(rows.start + i, first, S::load(&sums[i][0]));
-            if first + 1 < end {
+            if first + 1 < self.product.panels.end {
                 self.product.put::<S>(rows.start + i, first + 1, S::load(&sums[i][1]));
             }
         }
@@ -131,9 +125,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 [a.get_unchecked(tile), b.get_unchecked(tile), c.get_unchecked(tile), d.get_unchecked(tile)]
             };
             for x in x {
-                let next = std::ptr::from_ref(x).cast::<u8>().wrapping_add(AHEAD);
-                ask(next);
-                ask(next.wrapping_add(ALIGN));
+                for line in 0..LINES {
+                    ask(std::ptr::from_ref(x).cast::<u8>().wrapping_add(AHEAD + line * ALIGN));
+                }
             }
             // SAFETY: there are at most `ROWS` rows.
             let (sums, mins) = unsafe { (sums.0.get_unchecked_mut(four), mins.0.get_unchecked_mut(four)) };
@@ -192,8 +186,9 @@ impl Tile {
         sums: &mut Four,
     ) {
         let [a, b, c, d] = x;
-        let less = sum_of::<N>(half);
-        let init = [a.less[less], b.less[less], c.less[less], d.less[less]];
+        let which = sum_of::<N>(half);
+        let init =
+            [a.negated_sums[which], b.negated_sums[which], c.negated_sums[which], d.negated_sums[which]];
         let high = [part(&a.high, half), part(&b.high, half), part(&c.high, half), part(&d.high, half)];
         let low = [part(&a.low, half), part(&b.low, half), part(&c.low, half), part(&d.low, half)];
         let codes = &self.codes.as_chunks::<N>().0[half];

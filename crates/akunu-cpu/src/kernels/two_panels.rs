@@ -93,11 +93,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 self.rows_by_tile::<S>(&streams, x, tile, &mut sums, &mut mins);
             }
         }
-        let sums = sums.0.as_flattened();
-        for i in 0..rows.len() {
-            self.product.put::<S>(rows.start + i, first, S::load(&sums[i][0]));
+        for (i, sums) in sums.0.as_flattened().iter().enumerate().take(rows.len()) {
+            self.product.put::<S>(rows.start + i, first, S::load(&sums[0]));
             if first + 1 < self.product.panels.end {
-                self.product.put::<S>(rows.start + i, first + 1, S::load(&sums[i][1]));
+                self.product.put::<S>(rows.start + i, first + 1, S::load(&sums[1]));
             }
         }
     }
@@ -159,8 +158,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             } else {
                 U::unpack::<S>(codes, self.values)
             };
+            let made = &mut to.codes;
             for i in 0..TILE / 4 {
-                S::store_codes(codes[i], &mut to.codes[i][p]);
+                S::store_codes(codes[i], &mut made[i][p]);
             }
             let scales = &streams.scales[p];
             // Of codes that are raised: an exact power of two.
@@ -206,11 +206,12 @@ impl Tile {
     /// Adds `minimum · Σ x` of a tile, or of one half of it, to the sums of four rows.
     #[inline(always)]
     fn add_minima<S: Simd, const N: usize>(&self, half: usize, x: [&Group; TOGETHER], sums: &mut Four) {
+        let mins = &self.mins[half];
         for m in 0..TOGETHER {
             let total = S::splat(x[m].scaled_sums[sum_of::<N>(half)]);
             for p in 0..BESIDE {
                 let sum = &mut sums[m][p];
-                S::store(S::fma(S::load(&self.mins[half][p]), total, S::load(sum)), sum);
+                S::store(S::fma(S::load(&mins[p]), total, S::load(sum)), sum);
             }
         }
     }
@@ -219,10 +220,10 @@ impl Tile {
 /// Adds the totals of a super-block, under its scales, to the sums.
 #[inline(always)]
 fn add<S: Simd>(totals: &Sums, outer: [S::F; BESIDE], rows: usize, sums: &mut Sums) {
-    let totals = totals.0.as_flattened().iter().zip(sums.0.as_flattened_mut());
-    for (totals, sums) in totals.take(rows) {
+    let (totals, sums) = (totals.0.as_flattened(), sums.0.as_flattened_mut());
+    for m in 0..rows {
         for p in 0..BESIDE {
-            S::store(S::fma(S::load(&totals[p]), outer[p], S::load(&sums[p])), &mut sums[p]);
+            S::store(S::fma(S::load(&totals[m][p]), outer[p], S::load(&sums[m][p])), &mut sums[m][p]);
         }
     }
 }

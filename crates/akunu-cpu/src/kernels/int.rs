@@ -16,7 +16,7 @@ use super::product::{Group, Input, Product, sum_of};
 use super::scales::ScaleView;
 use super::two_panels;
 
-/// Rows worked on together at most: weights are unpacked once for all of them.
+/// Rows worked on together at most, where they do not go by [two panels](two_panels): weights are unpacked once for all of them.
 const MANY: usize = 8;
 
 /// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes

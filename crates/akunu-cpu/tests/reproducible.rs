@@ -298,6 +298,8 @@ fn several_rows_have_the_bits_of_one() {
         x[2 * width..3 * width].iter_mut().for_each(|x| *x *= 1e-29);
         x[3 * width..4 * width].fill(1e30);
         x[4 * width..5 * width].fill(0.0);
+        // About the largest that is made an integer.
+        x[5 * width + 40] = 1.6e35;
         let (program, tensors) = alone(dtype, width, outputs, &x);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             // What is not a number has any bits.

@@ -246,13 +246,17 @@ fn capped<S: Simd>(x: S::F, scale: f32, cap: Option<f32>) -> S::F {
     }
 }
 
+/// The largest number that is made an integer, 1.6e35: its scale times 24 bits, which are what some kernels sum as floats, is finite.
+const MOST: f32 = LARGEST as f32 * f32::from_bits((127 + 103) << 23);
+
 /// The scale of a tile whose largest number is this, and its inverse: the least power of two under which it rounds to no more than
-/// [`LARGEST`]. Tiles so small that the inverse would overflow are zero; what is not finite is no number under any scale.
+/// [`LARGEST`]. Tiles so small that the inverse would overflow are zero; what is not finite, or more than [`MOST`], is no number under
+/// any scale.
 #[inline(always)]
 pub(crate) fn scale_of(largest: f32) -> (f32, f32) {
     const FRACTION: u32 = (1 << 23) - 1;
     const SQUARED_ONE: u32 = 254 << 23;
-    if !largest.is_finite() {
+    if !matches!(largest, 0.0..=MOST) {
         return (f32::NAN, 0.0);
     }
     let scale = ((largest * (1.0 / LARGEST as f32)).to_bits() + FRACTION) & !FRACTION;
@@ -366,19 +370,20 @@ impl Kernel for Argmax<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, LANES, LARGEST, Quantize, TILE, scale_of};
+    use super::{Group, LANES, LARGEST, MOST, Quantize, TILE, scale_of};
     use crate::Isa;
 
     #[test]
     fn scales_are_powers_of_two_under_which_the_largest_takes_half_of_the_range() {
-        for largest in [1e-29, 0.7, 1.0, 16255.9, 16256.0, 16256.1, 3e38] {
+        for largest in [1e-29, 0.7, 1.0, 16255.9, 16256.0, 16256.1, MOST] {
             let (scale, inverse) = scale_of(largest);
             assert_eq!((scale.to_bits() << 9, scale * inverse), (0, 1.0), "{largest}");
             let steps = (largest * inverse).round() as i32;
             assert!((LARGEST / 2..=LARGEST).contains(&steps), "{largest}: {steps}");
         }
         assert_eq!(scale_of(0.0).1, 0.0);
-        for largest in [f32::NAN, -f32::NAN, f32::INFINITY] {
+        assert_eq!(scale_of(MOST).0 * (1 << 24) as f32, 2f32.powi(127));
+        for largest in [f32::NAN, -f32::NAN, f32::INFINITY, MOST.next_up()] {
             assert!(scale_of(largest).0.is_nan());
         }
     }

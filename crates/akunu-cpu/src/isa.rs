@@ -86,6 +86,17 @@ impl Isa {
         }
     }
 
+    /// Runs a kernel of few rows, whose time goes to taking codes apart: later processors with AVX-512 have instructions for that.
+    #[inline]
+    pub(crate) fn run_few<K: Kernel>(self, kernel: K) {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self, Isa::Avx512 | Isa::Amx) && crate::simd::avx512::has_fields() {
+            // SAFETY: as in `run`, and the processor has what was asked for.
+            return unsafe { crate::simd::avx512::launch_with_fields(kernel) };
+        }
+        self.run(kernel);
+    }
+
     fn best() -> Isa {
         Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
     }

@@ -16,8 +16,13 @@ use super::product::{Group, Input, Product, sum_of};
 use super::scales::ScaleView;
 use super::two_panels;
 
-/// Rows worked on together at most, where they do not go by [two panels](two_panels): weights are unpacked once for all of them.
+/// Rows worked on together where there is no other way for so many: weights are unpacked once for all of them.
 const MANY: usize = 8;
+
+/// Rows worked on together at most: four, where more of them go another way.
+const fn together<S: Simd>() -> usize {
+    if S::MANY_APART || S::BYTE_DOTS || S::FIELDS { 4 } else { MANY }
+}
 
 /// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes
 /// of a stream.
@@ -72,71 +77,69 @@ pub(crate) trait Unpack {
     }
 }
 
+/// The four bits of each step, whatever is above them.
 #[inline(always)]
-fn low_four<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8] {
+fn four_and_more<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8] {
     let [a, b] = [S::codes(&vectors[0]), S::codes(&vectors[1])];
     let [c, d] = [S::codes(&vectors[2]), S::codes(&vectors[3])];
     let [e, f] = [S::shift_right::<4>(a), S::shift_right::<4>(b)];
     let [g, h] = [S::shift_right::<4>(c), S::shift_right::<4>(d)];
-    each!(x in [a, b, c, d, e, f, g, h] => S::and(x, 15))
+    [a, b, c, d, e, f, g, h]
 }
 
-/// The two bits of each step, moved up by `UP` bits (0 or 4).
+/// The four bits of each step.
 #[inline(always)]
-fn low_two<S: Simd, const UP: u32>(vectors: &[[u8; 64]]) -> [S::C; 8] {
-    let [a, b, c, d] = four_places::<S, UP>(S::codes(&vectors[0]));
-    let [e, f, g, h] = four_places::<S, UP>(S::codes(&vectors[1]));
-    each!(x in [a, b, c, d, e, f, g, h] => S::and(x, 3 << UP))
+fn fours<S: Simd>(vectors: &[[u8; 64]]) -> [S::C; 8] {
+    let [a, b] = [S::codes(&vectors[0]), S::codes(&vectors[1])];
+    let [c, d] = [S::codes(&vectors[2]), S::codes(&vectors[3])];
+    [
+        S::field::<0, 4, 0>(a),
+        S::field::<0, 4, 0>(b),
+        S::field::<0, 4, 0>(c),
+        S::field::<0, 4, 0>(d),
+        S::field::<4, 4, 0>(a),
+        S::field::<4, 4, 0>(b),
+        S::field::<4, 4, 0>(c),
+        S::field::<4, 4, 0>(d),
+    ]
 }
 
-/// The four pairs of bits of a byte, each moved to the lowest place or to bit 4.
+/// The two bits of each step, moved to begin at `TO`.
 #[inline(always)]
-fn four_places<S: Simd, const UP: u32>(x: S::C) -> [S::C; 4] {
-    if UP == 4 {
-        [S::shift_left::<4>(x), S::shift_left::<2>(x), x, S::shift_right::<2>(x)]
-    } else {
-        [x, S::shift_right::<2>(x), S::shift_right::<4>(x), S::shift_right::<6>(x)]
-    }
+fn twos<S: Simd, const TO: u32>(vectors: &[[u8; 64]]) -> [S::C; 8] {
+    let [x, y] = [S::codes(&vectors[0]), S::codes(&vectors[1])];
+    [
+        S::field::<0, 2, TO>(x),
+        S::field::<2, 2, TO>(x),
+        S::field::<4, 2, TO>(x),
+        S::field::<6, 2, TO>(x),
+        S::field::<0, 2, TO>(y),
+        S::field::<2, 2, TO>(y),
+        S::field::<4, 2, TO>(y),
+        S::field::<6, 2, TO>(y),
+    ]
+}
+
+/// The bit of each step, moved to `TO`.
+#[inline(always)]
+fn ones<S: Simd, const TO: u32>(vector: &[u8; 64]) -> [S::C; 8] {
+    let x = S::codes(vector);
+    [
+        S::field::<0, 1, TO>(x),
+        S::field::<1, 1, TO>(x),
+        S::field::<2, 1, TO>(x),
+        S::field::<3, 1, TO>(x),
+        S::field::<4, 1, TO>(x),
+        S::field::<5, 1, TO>(x),
+        S::field::<6, 1, TO>(x),
+        S::field::<7, 1, TO>(x),
+    ]
 }
 
 /// Joins two sets of bits.
 #[inline(always)]
 fn join<S: Simd>(x: [S::C; 8], y: [S::C; 8]) -> [S::C; 8] {
     each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::or(x[i], y[i]))
-}
-
-/// The bit of each step, moved to bit 4.
-#[inline(always)]
-fn bit_at_four<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
-    let x = S::codes(vector);
-    let places = [
-        S::shift_left::<4>(x),
-        S::shift_left::<3>(x),
-        S::shift_left::<2>(x),
-        S::shift_left::<1>(x),
-        x,
-        S::shift_right::<1>(x),
-        S::shift_right::<2>(x),
-        S::shift_right::<3>(x),
-    ];
-    each!(x in places => S::and(x, 1 << 4))
-}
-
-/// The bit of each step, moved to bit 2.
-#[inline(always)]
-fn bit_at_two<S: Simd>(vector: &[u8; 64]) -> [S::C; 8] {
-    let x = S::codes(vector);
-    let places = [
-        S::shift_left::<2>(x),
-        S::shift_left::<1>(x),
-        x,
-        S::shift_right::<1>(x),
-        S::shift_right::<2>(x),
-        S::shift_right::<3>(x),
-        S::shift_right::<4>(x),
-        S::shift_right::<5>(x),
-    ];
-    each!(x in places => S::and(x, 1 << 2))
 }
 
 macro_rules! unpack {
@@ -153,13 +156,13 @@ macro_rules! unpack {
     };
 }
 
-unpack!(B2, 2, false, |S, v, _| low_two::<S, 0>(v));
-unpack!(B3, 3, false, |S, v, _| join::<S>(low_two::<S, 0>(v), bit_at_two::<S>(&v[2])));
-unpack!(B4, 4, false, |S, v, _| low_four::<S>(v));
-unpack!(B5, 5, false, |S, v, _| join::<S>(low_four::<S>(v), bit_at_four::<S>(&v[4])));
-unpack!(B6, 6, false, |S, v, _| join::<S>(low_four::<S>(v), low_two::<S, 4>(&v[4..])));
+unpack!(B2, 2, false, |S, v, _| twos::<S, 0>(v));
+unpack!(B3, 3, false, |S, v, _| join::<S>(twos::<S, 0>(v), ones::<S, 2>(&v[2])));
+unpack!(B4, 4, false, |S, v, _| fours::<S>(v));
+unpack!(B5, 5, false, |S, v, _| join::<S>(fours::<S>(v), ones::<S, 4>(&v[4])));
+unpack!(B6, 6, false, |S, v, _| join::<S>(fours::<S>(v), twos::<S, 4>(&v[4..])));
 unpack!(B8, 8, true, |S, v, _| each!(i in [0, 1, 2, 3, 4, 5, 6, 7] => S::codes(&v[i])));
-unpack!(Listed, 4, true, |S, v, values| each!(x in low_four::<S>(v) => S::lookup(x, values)));
+unpack!(Listed, 4, true, |S, v, values| each!(x in four_and_more::<S>(v) => S::lookup(x, values)));
 
 /// A product with weights of these codes and scales.
 pub(crate) struct IntProduct<'a, U, Z> {
@@ -215,7 +218,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
-                        MANY.. if !S::MANY_APART => self.block::<S, MANY>(codes, &scales, panel, row),
+                        MANY.. if const { together::<S>() == MANY } => {
+                            self.block::<S, MANY>(codes, &scales, panel, row)
+                        }
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
                         2.. => self.block::<S, 2>(codes, &scales, panel, row),
                         _ => self.block::<S, 1>(codes, &scales, panel, row),
@@ -244,17 +249,23 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     pub(super) fn streams<const P: usize>(&self, first: usize) -> Streams<'a, Z, P> {
         let matrix = self.product.matrix;
         let tiles = matrix.cols / TILE;
-        let panels: [_; P] = std::array::from_fn(|p| (first + p).min(self.product.panels.end - 1));
-        let further: [_; P] = std::array::from_fn(|p| self.product.further(panels[p], P));
-        Streams {
-            codes: std::array::from_fn(|p| {
-                matrix.plane::<u8>(panels[p], 0, tiles * U::BITS * 64).as_chunks().0
-            }),
-            scales: std::array::from_fn(|p| Z::view(matrix, panels[p], further[p].scales)),
+        let bytes = tiles * U::BITS * 64;
+        let mut streams = Streams {
+            codes: [&[]; P],
+            scales: [Z::view(matrix, first, 0); P],
             tiles,
             early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
-            past: std::array::from_fn(|p| further[p].codes.wrapping_sub(tiles * U::BITS * 64)),
+            past: [0; P],
+        };
+        // Not `from_fn`, whose closures are called.
+        for p in 0..P {
+            let panel = (first + p).min(self.product.panels.end - 1);
+            let further = self.product.further(panel, P);
+            streams.codes[p] = matrix.plane::<u8>(panel, 0, bytes).as_chunks().0;
+            streams.scales[p] = Z::view(matrix, panel, further.scales);
+            streams.past[p] = further.codes.wrapping_sub(bytes);
         }
+        streams
     }
 
     /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.

@@ -11,6 +11,7 @@ use super::float::{Bf16, F16, F32, FloatProduct};
 use super::int::{B2, B3, B4, B5, B6, B8, IntProduct, Listed};
 use super::many::Room;
 use super::scales::{FloatScales, HalfScales, NibbleScales, SuperScales};
+use super::two_panels;
 
 /// The largest integer activations become: 127 in the high byte, 0 in the low one.
 pub(crate) const LARGEST: i32 = 127 << LOW_BITS;
@@ -165,7 +166,17 @@ pub(crate) fn product_fn(isa: Isa, form: Form) -> ProductFn {
     };
     macro_rules! int {
         ($codes:ty, $scales:ty) => {
-            product!(isa, IntProduct<'_, $codes, $scales>)
+            match isa {
+                Isa::Avx512 | Isa::Amx => |p: &Product<'_>| {
+                    let kernel = IntProduct::<'_, $codes, $scales>::new(p);
+                    if p.count < two_panels::LEAST {
+                        Isa::Avx512.run_few(kernel);
+                    } else {
+                        Isa::Avx512.run(kernel);
+                    }
+                },
+                _ => product!(isa, IntProduct<'_, $codes, $scales>),
+            }
         };
     }
     for_codes_and_scales!(codes, scales, int)

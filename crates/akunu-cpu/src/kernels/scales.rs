@@ -5,7 +5,7 @@ use crate::pack::{Matrix, TILE, TILES_PER_SUPER};
 use crate::simd::{LANES, Simd};
 
 /// The scales and minima of one panel. Tiles and super-blocks that are asked for must be the matrix's: they are read unchecked.
-pub(crate) trait ScaleView<'a> {
+pub(crate) trait ScaleView<'a>: Copy {
     /// Whether groups of 16 have their own.
     const HALVES: bool;
     /// Whether there are minima.
@@ -49,6 +49,7 @@ fn stream_group<T, const HALVES: bool>(plane: &[T], tile: usize, half: usize, ah
 }
 
 /// F16, one per tile.
+#[derive(Clone, Copy)]
 pub(crate) struct HalfScales<'a, const MIN: bool> {
     scales: &'a [[u16; LANES]],
     mins: &'a [[u16; LANES]],
@@ -76,6 +77,7 @@ impl<'a, const MIN: bool> ScaleView<'a> for HalfScales<'a, MIN> {
 }
 
 /// Integers per group under F16 per super-block.
+#[derive(Clone, Copy)]
 pub(crate) struct SuperScales<'a, const HALVES: bool, const MIN: bool> {
     scales: &'a [[i8; LANES]],
     mins: &'a [[i8; LANES]],
@@ -117,6 +119,7 @@ impl<'a, const HALVES: bool, const MIN: bool> ScaleView<'a> for SuperScales<'a, 
 }
 
 /// Integers of four bits per group of 16, scale and minimum in a byte, under F16 per super-block.
+#[derive(Clone, Copy)]
 pub(crate) struct NibbleScales<'a> {
     both: &'a [[u8; LANES]],
     supers: &'a [[u16; LANES]],
@@ -154,6 +157,7 @@ impl<'a> ScaleView<'a> for NibbleScales<'a> {
 }
 
 /// F32 per group.
+#[derive(Clone, Copy)]
 pub(crate) struct FloatScales<'a, const HALVES: bool, const MIN: bool> {
     scales: &'a [[f32; LANES]],
     mins: &'a [[f32; LANES]],

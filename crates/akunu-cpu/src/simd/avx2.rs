@@ -274,7 +274,7 @@ impl Simd for Avx2 {
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
         each!(x in x => {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-            _mm256_shuffle_epi8(table, x)
+            _mm256_shuffle_epi8(table, _mm256_and_si256(x, _mm256_set1_epi8(15)))
         })
     }
     #[inline(always)]

@@ -3,11 +3,14 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest, exp2_of_fraction};
+use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest, exp2_of_fraction, field, mask};
 
-/// One 512-bit register.
+/// One 512-bit register, on processors that cut `FIELDS` out of bytes (GFNI, and VBMI to look bytes up) or on any.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512;
+pub(crate) struct Wide<const FIELDS: bool>;
+
+/// On any processor with AVX-512.
+pub(crate) type Avx512 = Wide<false>;
 
 /// Runs a kernel with the features on.
 ///
@@ -18,15 +21,41 @@ pub(crate) unsafe fn launch<K: Kernel>(kernel: K) {
     kernel.run::<Avx512>();
 }
 
+/// Whether [`launch_with_fields`] may be called where [`launch`] may.
+pub(crate) fn has_fields() -> bool {
+    is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx512vbmi")
+}
+
+/// As [`launch`], with instructions for fields of bytes.
+///
+/// # Safety
+/// The processor has the features.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+pub(crate) unsafe fn launch_with_fields<K: Kernel>(kernel: K) {
+    kernel.run::<Wide<true>>();
+}
+
+/// What `vgf2p8affineqb` takes for a [field](Simd::field): the mask of each bit of the result, the highest one's first.
+const fn field_matrix(from: u32, width: u32, to: u32) -> i64 {
+    let mut rows = [0u8; 8];
+    let mut i = 0;
+    while i < width {
+        rows[(7 - to - i) as usize] = 1 << (from + i);
+        i += 1;
+    }
+    i64::from_le_bytes(rows)
+}
+
 /// Of larger numbers, the reciprocal is that of this one.
 const LARGEST_RECIPROCAL: f32 = 8.507_059e37; // 2^126
 
-// SAFETY of every block below: these methods run only inside `launch`, so the processor has the features; loads and
-// stores go through references to arrays of exactly their size and need no alignment.
+// SAFETY of every block below: these methods run only inside `launch`, or `launch_with_fields` if they are of `FIELDS`, so the processor
+// has the features; loads and stores go through references to arrays of exactly their size and need no alignment.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for Avx512 {
+impl<const FIELDS: bool> Simd for Wide<FIELDS> {
     const MANY_REGISTERS: bool = true;
-    const BYTE_DOTS: bool = true;
+    const BYTE_DOTS: bool = !FIELDS;
+    const FIELDS: bool = FIELDS;
     type F = __m512;
     type I = __m512i;
     type C = __m512i;
@@ -235,10 +264,26 @@ impl Simd for Avx512 {
         unsafe { _mm512_slli_epi16::<BITS>(x) }
     }
     #[inline(always)]
+    fn field<const FROM: u32, const WIDTH: u32, const TO: u32>(x: Self::C) -> Self::C {
+        // What need not be moved is cheaper to mask.
+        if !FIELDS || FROM == TO {
+            return field::<Self, FROM, WIDTH, TO>(x);
+        }
+        unsafe {
+            let matrix = _mm512_set1_epi64(const { field_matrix(FROM, WIDTH, TO) });
+            _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix)
+        }
+    }
+    #[inline(always)]
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
-            _mm512_shuffle_epi8(table, x)
+            if FIELDS {
+                // Of the six bits this takes, two make no difference: the table is there four times.
+                _mm512_permutexvar_epi8(x, table)
+            } else {
+                _mm512_shuffle_epi8(table, _mm512_and_si512(x, _mm512_set1_epi8(mask(4) as i8)))
+            }
         }
     }
     #[inline(always)]

@@ -44,6 +44,9 @@ pub(crate) trait Simd: Copy {
     /// [`Self::store_codes`] and [`Self::byte_dots`].
     const BYTE_DOTS: bool = false;
 
+    /// Whether one instruction cuts a [field](Self::field) out of bytes: of kernels of [few rows](crate::Isa::run_few) alone.
+    const FIELDS: bool = false;
+
     /// Sixteen `f32`.
     type F: Copy;
     /// Sixteen `i32`.
@@ -126,7 +129,12 @@ pub(crate) trait Simd: Copy {
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C;
     /// As [`Self::shift_right`], to the left.
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C;
-    /// `table[x]` for every byte, each below 16.
+    /// Of each byte `WIDTH` bits from `FROM` on, moved to begin at `TO`, and nothing else.
+    #[inline(always)]
+    fn field<const FROM: u32, const WIDTH: u32, const TO: u32>(x: Self::C) -> Self::C {
+        field::<Self, FROM, WIDTH, TO>(x)
+    }
+    /// What a table has for the lowest four bits of every byte.
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C;
     /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the activation
     /// `high · 2^LOW_BITS + low`, with `high` within ±127 and `low` within ±64, four of each in a word. Codes have at most six
@@ -215,6 +223,32 @@ pub(crate) trait Simd: Copy {
     fn erf(x: Self::F) -> Self::F {
         erf::<Self>(x)
     }
+}
+
+/// [`Simd::field`].
+#[inline(always)]
+fn field<S: Simd, const FROM: u32, const WIDTH: u32, const TO: u32>(x: S::C) -> S::C {
+    let moved = match const { FROM as i32 - TO as i32 } {
+        0 => x,
+        1 => S::shift_right::<1>(x),
+        2 => S::shift_right::<2>(x),
+        3 => S::shift_right::<3>(x),
+        4 => S::shift_right::<4>(x),
+        5 => S::shift_right::<5>(x),
+        6 => S::shift_right::<6>(x),
+        7 => S::shift_right::<7>(x),
+        -1 => S::shift_left::<1>(x),
+        -2 => S::shift_left::<2>(x),
+        -3 => S::shift_left::<3>(x),
+        -4 => S::shift_left::<4>(x),
+        _ => unreachable!("no code is made so"),
+    };
+    S::and(moved, const { mask(WIDTH) << TO })
+}
+
+/// So many of the lowest bits.
+const fn mask(width: u32) -> u8 {
+    ((1 << width) - 1) as u8
 }
 
 /// Below this [`Simd::exp`] is 0.

@@ -236,7 +236,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C {
-        each!(x in x => vqtbl1q_u8(vld1q_u8(table.as_ptr()), x))
+        each!(x in x => vqtbl1q_u8(vld1q_u8(table.as_ptr()), vandq_u8(x, vdupq_n_u8(15))))
     }
     #[inline(always)]
     fn dot<const N: usize, const WIDE: bool>(

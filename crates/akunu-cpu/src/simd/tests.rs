@@ -3,10 +3,11 @@
 use super::{Kernel, LANES, LOW_BITS, Simd};
 use crate::Isa;
 
-/// Runs a kernel with each available instruction set.
+/// Runs a kernel with each available instruction set, and with what each has for few rows.
 fn everywhere<K: Kernel>(kernel: impl Fn(Isa) -> K) {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         isa.run(kernel(isa));
+        isa.run_few(kernel(isa));
     }
 }
 
@@ -205,4 +206,52 @@ fn byte_dots<S: Simd>(codes: &[[u8; 64]; 8], x: &[i32; 32], high: &[i32; 8], low
 #[test]
 fn integer_dots_are_exact() {
     everywhere(|_| Dots);
+}
+
+struct Fields(Isa);
+
+impl Kernel for Fields {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for first in [0, 64, 128, 192] {
+            let bytes: [u8; 64] = std::array::from_fn(|i| first + i as u8);
+            let x = S::codes(&bytes);
+            macro_rules! fields {
+                ($($from:literal, $width:literal, $to:literal);+) => {
+                    $({
+                        let expected = bytes.map(|byte| (byte >> $from) % (1 << $width) << $to);
+                        let actual = bytes_of::<S>(S::field::<$from, $width, $to>(x));
+                        assert_eq!(actual, expected, "{}: {}, {}, {}", self.0, $from, $width, $to);
+                    })+
+                };
+            }
+            fields!(0, 4, 0; 4, 4, 0; 0, 2, 0; 2, 2, 0; 4, 2, 0; 6, 2, 0; 0, 2, 4; 2, 2, 4; 4, 2, 4; 6, 2, 4);
+            fields!(0, 1, 2; 1, 1, 2; 2, 1, 2; 3, 1, 2; 4, 1, 2; 5, 1, 2; 6, 1, 2; 7, 1, 2);
+            fields!(0, 1, 4; 1, 1, 4; 2, 1, 4; 3, 1, 4; 4, 1, 4; 5, 1, 4; 6, 1, 4; 7, 1, 4);
+            let table: [u8; 16] = std::array::from_fn(|i| (i * 37 + 11) as u8);
+            let expected = bytes.map(|byte| table[usize::from(byte & 15)]);
+            assert_eq!(bytes_of::<S>(S::lookup(x, &table)), expected, "{}", self.0);
+        }
+    }
+}
+
+/// The bytes of codes, each by a dot with one that takes it alone.
+#[inline(always)]
+fn bytes_of<S: Simd>(x: S::C) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    for column in 0..4 {
+        let mut to = [0.0; LANES];
+        let sum = 1 << LOW_BITS;
+        let dot = S::dot::<2, true>(-128 * sum, &[x; 2], &[1 << (8 * column), 0], &[0; 2]);
+        S::store(S::to_float(dot), &mut to);
+        for row in 0..LANES {
+            bytes[4 * row + column] = (to[row] as i32 / sum + 128) as u8;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn fields_of_bytes_are_cut_out_and_looked_up() {
+    everywhere(Fields);
 }

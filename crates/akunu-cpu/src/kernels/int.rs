@@ -34,6 +34,9 @@ const BESIDE: usize = 4;
 /// [`AHEAD`] of each of these streams.
 const AHEAD_BESIDE: usize = 2 << 10;
 
+/// Tiles of a super-block for which that is the same.
+const STEP: usize = TILES_PER_SUPER / 2;
+
 /// Bytes of activations that should stay in the second-level cache while panels pass over them.
 const CACHED: usize = 512 << 10;
 
@@ -244,100 +247,155 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         panels
     }
 
-    /// `P` panels, each of which goes on with the one `P` further on. Where fewer are left, the last one is there more than once.
+    /// Two panels, each of which goes on with the one `beside` further on. Where only one is left, it is there twice.
     #[inline(always)]
-    pub(super) fn streams<const P: usize>(&self, first: usize) -> Streams<'a, Z, P> {
+    pub(super) fn pair(&self, first: usize, beside: usize) -> Pair<'a, Z> {
         let matrix = self.product.matrix;
+        let second = (first + 1).min(self.product.panels.end - 1);
+        let further = [self.product.further(first, beside), self.product.further(second, beside)];
         let tiles = matrix.cols / TILE;
-        let bytes = tiles * U::BITS * 64;
-        let mut streams = Streams {
-            codes: [&[]; P],
-            scales: [Z::view(matrix, first, 0); P],
-            tiles,
-            early: (AHEAD_BESIDE / (U::BITS * 64)).clamp(1, tiles),
-            past: [0; P],
-        };
-        // Not `from_fn`, whose closures are called.
-        for p in 0..P {
-            let panel = (first + p).min(self.product.panels.end - 1);
-            let further = self.product.further(panel, P);
-            streams.codes[p] = matrix.plane::<u8>(panel, 0, bytes).as_chunks().0;
-            streams.scales[p] = Z::view(matrix, panel, further.scales);
-            streams.past[p] = further.codes.wrapping_sub(bytes);
+        let (tile, all) = (U::BITS * 64, tiles * U::BITS * 64);
+        let step = if Z::SUPER { STEP } else { 1 };
+        let early = ((AHEAD_BESIDE / tile + step / 2) / step * step).clamp(1, tiles);
+        let codes = |panel| matrix.plane::<u8>(panel, 0, all).as_chunks().0;
+        Pair {
+            codes: [codes(first), codes(second)],
+            scales: [Z::view(matrix, first, further[0].scales), Z::view(matrix, second, further[1].scales)],
+            last: tiles - early,
+            here: early * tile,
+            past: [further[0].codes.wrapping_sub(all), further[1].codes.wrapping_sub(all)],
         }
-        streams
     }
 
     /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.
     #[inline(always)]
     fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
+        const { assert!(P == 2 || P == 4) };
         let tiles = self.product.matrix.cols / TILE;
-        let streams = self.streams::<P>(first);
+        let a = self.pair(first, P);
+        let b = if P == 4 { self.pair(first + 2, P) } else { a };
         let x = &self.x[row * tiles..(row + 1) * tiles];
-        let mut sums = [S::splat(0.0); P];
+        let zero = [[S::splat(0.0); 2]; 2];
+        let mut sums = zero;
         if Z::SUPER {
             for block in 0..tiles / TILES_PER_SUPER {
-                let (mut parts, mut mins) = ([S::splat(0.0); P], [S::splat(0.0); P]);
-                for tile in TILES_PER_SUPER * block..TILES_PER_SUPER * (block + 1) {
-                    self.tile_beside::<S, P>(&streams, x, tile, &mut parts, &mut mins);
+                let (mut parts, mut mins) = (zero, zero);
+                let begin = TILES_PER_SUPER * block;
+                for begin in [begin, begin + STEP] {
+                    self.tiles_beside::<S, P>([&a, &b], x, begin..begin + STEP, &mut parts, &mut mins);
                 }
-                for p in 0..P {
-                    let [scale, min] = streams.scales[p].outer::<S>(block);
-                    sums[p] = S::fma(parts[p], scale, sums[p]);
-                    if Z::MIN {
-                        sums[p] = S::fma(mins[p], min, sums[p]);
-                    }
+                a.add_super::<S>(block, parts[0], mins[0], &mut sums[0]);
+                if P == 4 {
+                    b.add_super::<S>(block, parts[1], mins[1], &mut sums[1]);
                 }
             }
         } else {
-            for tile in 0..tiles {
-                self.tile_beside::<S, P>(&streams, x, tile, &mut sums, &mut [S::splat(0.0); P]);
+            for tiles in [0..a.last, a.last..tiles] {
+                self.tiles_beside::<S, P>([&a, &b], x, tiles, &mut sums, &mut [zero[0]; 2]);
             }
         }
-        for (p, sum) in sums.into_iter().enumerate() {
-            self.product.put::<S>(row, first + p, sum);
+        self.product.put::<S>(row, first, sums[0][0]);
+        self.product.put::<S>(row, first + 1, sums[0][1]);
+        if P == 4 {
+            self.product.put::<S>(row, first + 2, sums[1][0]);
+            self.product.put::<S>(row, first + 3, sums[1][1]);
         }
         P
     }
 
-    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of each panel. Minima go to `mins` where super-blocks scale them apart, else to
-    /// `sums`.
+    /// Some tiles of one pair of panels or of two, all of which ask for tiles of the same panels.
     #[inline(always)]
-    fn tile_beside<S: Simd, const P: usize>(
+    fn tiles_beside<S: Simd, const P: usize>(
         &self,
-        streams: &Streams<'_, Z, P>,
+        [a, b]: [&Pair<'a, Z>; 2],
         x: &[Group],
-        tile: usize,
-        sums: &mut [S::F; P],
-        mins: &mut [S::F; P],
+        tiles: Range<usize>,
+        sums: &mut [[S::F; 2]; 2],
+        mins: &mut [[S::F; 2]; 2],
     ) {
-        // Not a loop: sums must be in registers from the beginning.
-        const { assert!(P == 2 || P == 4) };
-        self.tile_of_one::<S, P>(streams, x, tile, 0, sums, mins);
-        self.tile_of_one::<S, P>(streams, x, tile, 1, sums, mins);
-        if P == 4 {
-            self.tile_of_one::<S, P>(streams, x, tile, 2, sums, mins);
-            self.tile_of_one::<S, P>(streams, x, tile, 3, sums, mins);
+        let ahead = [a.ahead(tiles.start), b.ahead(tiles.start)];
+        for tile in tiles {
+            self.tile_of_pair::<S>(a, x, tile, ahead[0], &mut sums[0], &mut mins[0]);
+            if P == 4 {
+                self.tile_of_pair::<S>(b, x, tile, ahead[1], &mut sums[1], &mut mins[1]);
+            }
         }
     }
 
-    /// One panel's part of [`IntProduct::tile_beside`].
+    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of two panels. Minima go to `mins` where super-blocks scale them apart, else to
+    /// `sums`.
     #[inline(always)]
-    fn tile_of_one<S: Simd, const P: usize>(
+    fn tile_of_pair<S: Simd>(
         &self,
-        streams: &Streams<'_, Z, P>,
+        pair: &Pair<'a, Z>,
         x: &[Group],
         tile: usize,
-        p: usize,
-        sums: &mut [S::F; P],
-        mins: &mut [S::F; P],
+        ahead: [usize; 2],
+        sums: &mut [S::F; 2],
+        mins: &mut [S::F; 2],
     ) {
-        let (vectors, ahead) = streams.codes(p, tile, U::BITS);
-        let scales = &streams.scales[p];
-        let sum = std::array::from_mut(&mut sums[p]);
-        self.scaled::<S, 1>(vectors, scales, x, tile, ahead, sum);
-        let sum = if Z::SUPER { std::array::from_mut(&mut mins[p]) } else { sum };
-        add_minima::<S, Z, 1>(scales, x, tile, sum);
+        let codes = [pair.codes(0, tile, U::BITS), pair.codes(1, tile, U::BITS)];
+        if S::MANY_REGISTERS {
+            ask_for(codes[0], ahead[0]);
+            ask_for(codes[1], ahead[1]);
+            let codes = [U::unpack::<S>(codes[0], self.values), U::unpack::<S>(codes[1], self.values)];
+            if Z::HALVES {
+                self.add_pair::<S, 4>(pair, &codes, x, tile, 0, sums, mins);
+                self.add_pair::<S, 4>(pair, &codes, x, tile, 1, sums, mins);
+            } else {
+                self.add_pair::<S, 8>(pair, &codes, x, tile, 0, sums, mins);
+            }
+            return;
+        }
+        macro_rules! one {
+            ($p:literal) => {
+                let sum = std::array::from_mut(&mut sums[$p]);
+                self.scaled::<S, 1>(codes[$p], &pair.scales[$p], x, tile, ahead[$p], sum);
+                let sum = if Z::SUPER { std::array::from_mut(&mut mins[$p]) } else { sum };
+                add_minima::<S, Z, 1>(&pair.scales[$p], x, tile, sum);
+            };
+        }
+        one!(0);
+        one!(1);
+    }
+
+    /// A tile of two panels, or one half of it, with dots side by side.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn add_pair<S: Simd, const N: usize>(
+        &self,
+        pair: &Pair<'a, Z>,
+        codes: &[[S::C; 8]; 2],
+        x: &[Group],
+        tile: usize,
+        half: usize,
+        sums: &mut [S::F; 2],
+        mins: &mut [S::F; 2],
+    ) {
+        let group = group::<1>(x, 0, tile);
+        let init = self.init::<N>(group, half);
+        let (high, low) = (part::<N>(&group.high, half), part::<N>(&group.low, half));
+        let codes = [&codes[0].as_chunks().0[half], &codes[1].as_chunks().0[half]];
+        let dots = if U::WIDE {
+            S::dots_beside::<N, true>(init, codes, high, low)
+        } else {
+            S::dots_beside::<N, false>(init, codes, high, low)
+        };
+        macro_rules! add {
+            ($p:literal) => {
+                let scale = S::mul(pair.scales[$p].scale::<S>(tile, half), S::splat(group.scale));
+                sums[$p] = S::fma(S::to_float(dots[$p]), scale, sums[$p]);
+                if Z::MIN {
+                    let min = pair.scales[$p].min::<S>(tile, half);
+                    let total = S::splat(group.scaled_sums[if Z::HALVES { half } else { 2 }]);
+                    let sum = if Z::SUPER { &mut mins[$p] } else { &mut sums[$p] };
+                    *sum = S::settled(S::fma(min, total, *sum));
+                }
+                sums[$p] = S::settled(sums[$p]);
+            };
+        }
+        add!(0);
+        add!(1);
     }
 
     /// One panel by `M` rows; returns `M`.
@@ -391,9 +449,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         ahead: usize,
         sums: &mut [S::F; M],
     ) {
-        for vector in vectors {
-            ask(vector.as_ptr().wrapping_add(ahead));
-        }
+        ask_for(vectors, ahead);
         let codes = U::unpack::<S>(vectors, self.values);
         if Z::HALVES {
             let [a, b, c, d, e, f, g, h] = codes;
@@ -502,37 +558,64 @@ pub(super) fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i3
     &words.as_chunks().0[half]
 }
 
-/// Panels that rows go over side by side.
-pub(super) struct Streams<'a, Z, const P: usize> {
-    codes: [&'a [[u8; 64]]; P],
-    pub(super) scales: [Z; P],
-    tiles: usize,
-    /// How many tiles before their use codes are asked for.
-    early: usize,
+/// Two panels that rows go over side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'a, Z> {
+    codes: [&'a [[u8; 64]]; 2],
+    pub(super) scales: [Z; 2],
+    /// The tile from which on codes are asked for where a stream goes on.
+    last: usize,
+    /// How many bytes further on they are asked for.
+    here: usize,
     /// Bytes from the end of each panel's codes to those of the panel that its stream goes on with.
-    past: [usize; P],
+    past: [usize; 2],
 }
 
-impl<'a, Z, const P: usize> Streams<'a, Z, P> {
-    /// The codes of a panel's tile, of so many bits, and how many bytes further on to ask for others.
+impl<'a, Z: ScaleView<'a>> Pair<'a, Z> {
+    /// The codes of a panel's tile, of so many bits.
     #[inline(always)]
-    fn codes(&self, panel: usize, tile: usize, bits: usize) -> (&'a [[u8; 64]], usize) {
-        let mut ahead = self.early * bits * 64;
-        if tile + self.early >= self.tiles {
-            ahead = ahead.wrapping_add(self.past[panel]);
-        }
+    fn codes(&self, panel: usize, tile: usize, bits: usize) -> &'a [[u8; 64]] {
         // SAFETY: the matrix has as many tiles as a row, of which this is one.
-        (unsafe { self.codes[panel].get_unchecked(tile * bits..(tile + 1) * bits) }, ahead)
+        unsafe { self.codes[panel].get_unchecked(tile * bits..(tile + 1) * bits) }
     }
 
-    /// [`Streams::codes`], with those further on asked for.
+    /// How many bytes further on to ask for codes of each panel.
+    #[inline(always)]
+    fn ahead(&self, tile: usize) -> [usize; 2] {
+        let [a, b] = if tile < self.last { [0; 2] } else { self.past };
+        [self.here.wrapping_add(a), self.here.wrapping_add(b)]
+    }
+
+    /// The codes of a panel's tile, with those further on asked for.
     #[inline(always)]
     pub(super) fn codes_ahead(&self, panel: usize, tile: usize, bits: usize) -> &'a [[u8; 64]] {
-        let (vectors, ahead) = self.codes(panel, tile, bits);
-        for vector in vectors {
-            ask(vector.as_ptr().wrapping_add(ahead));
-        }
+        let vectors = self.codes(panel, tile, bits);
+        ask_for(vectors, self.ahead(tile)[panel]);
         vectors
+    }
+
+    /// Adds what a super-block came to.
+    #[inline(always)]
+    fn add_super<S: Simd>(&self, block: usize, parts: [S::F; 2], mins: [S::F; 2], sums: &mut [S::F; 2]) {
+        macro_rules! add {
+            ($p:literal) => {
+                let [scale, min] = self.scales[$p].outer::<S>(block);
+                sums[$p] = S::fma(parts[$p], scale, sums[$p]);
+                if Z::MIN {
+                    sums[$p] = S::fma(mins[$p], min, sums[$p]);
+                }
+            };
+        }
+        add!(0);
+        add!(1);
+    }
+}
+
+/// Asks for vectors so many bytes further on than these.
+#[inline(always)]
+fn ask_for(vectors: &[[u8; 64]], ahead: usize) {
+    for vector in vectors {
+        ask(vector.as_ptr().wrapping_add(ahead));
     }
 }
 

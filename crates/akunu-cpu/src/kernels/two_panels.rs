@@ -9,7 +9,7 @@ use crate::memory::{ALIGN, ask};
 use crate::pack::{TILE, TILES_PER_SUPER};
 use crate::simd::{LANES, Simd};
 
-use super::int::{IntProduct, Streams, Unpack, part};
+use super::int::{IntProduct, Pair, Unpack, part};
 use super::product::{Group, sum_of};
 use super::scales::ScaleView;
 
@@ -65,7 +65,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn rows_by_two<S: Simd>(&self, rows: Range<usize>, first: usize) {
         let tiles = self.product.matrix.cols / TILE;
-        let streams = self.streams::<BESIDE>(first);
+        let pair = self.pair(first, BESIDE);
         // Where fewer than four are left, the last one is there more than once.
         let mut x = [&self.x[..0]; ROWS];
         for (i, x) in x.iter_mut().enumerate() {
@@ -79,10 +79,10 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let mut parts = Sums::ZERO;
                 mins = Sums::ZERO;
                 for tile in TILES_PER_SUPER * block..TILES_PER_SUPER * (block + 1) {
-                    self.rows_by_tile::<S>(&streams, x, tile, &mut parts, &mut mins);
+                    self.rows_by_tile::<S>(&pair, x, tile, &mut parts, &mut mins);
                 }
                 let [[s, min_s], [t, min_t]] =
-                    [streams.scales[0].outer::<S>(block), streams.scales[1].outer::<S>(block)];
+                    [pair.scales[0].outer::<S>(block), pair.scales[1].outer::<S>(block)];
                 add::<S>(&parts, [s, t], rows.len(), &mut sums);
                 if Z::MIN {
                     add::<S>(&mins, [min_s, min_t], rows.len(), &mut sums);
@@ -90,7 +90,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             }
         } else {
             for tile in 0..tiles {
-                self.rows_by_tile::<S>(&streams, x, tile, &mut sums, &mut mins);
+                self.rows_by_tile::<S>(&pair, x, tile, &mut sums, &mut mins);
             }
         }
         for (i, sums) in sums.0.as_flattened().iter().enumerate().take(rows.len()) {
@@ -106,7 +106,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn rows_by_tile<S: Simd>(
         &self,
-        streams: &Streams<'a, Z, BESIDE>,
+        pair: &Pair<'a, Z>,
         x: &[&[Group]],
         tile: usize,
         sums: &mut Sums,
@@ -117,7 +117,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             scales: [[[0.0; LANES]; BESIDE]; 2],
             mins: [[[0.0; LANES]; BESIDE]; 2],
         };
-        self.make_tile::<S>(streams, tile, &mut made);
+        self.make_tile::<S>(pair, tile, &mut made);
         for (four, [a, b, c, d]) in x.as_chunks::<TOGETHER>().0.iter().enumerate() {
             // SAFETY: a row has as many groups as the matrix has tiles, of which this is one.
             let x = unsafe {
@@ -150,9 +150,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// Makes what is multiplied of one tile of two panels.
     #[inline(always)]
-    fn make_tile<S: Simd>(&self, streams: &Streams<'a, Z, BESIDE>, tile: usize, to: &mut Tile) {
+    fn make_tile<S: Simd>(&self, pair: &Pair<'a, Z>, tile: usize, to: &mut Tile) {
         for p in 0..BESIDE {
-            let codes = streams.codes_ahead(p, tile, U::BITS);
+            let codes = pair.codes_ahead(p, tile, U::BITS);
             let codes = if Self::CENTRED {
                 U::raised::<S>(codes, self.values)
             } else {
@@ -162,7 +162,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             for i in 0..TILE / 4 {
                 S::store_codes(codes[i], &mut made[i][p]);
             }
-            let scales = &streams.scales[p];
+            let scales = &pair.scales[p];
             // Of codes that are raised: an exact power of two.
             let down = S::splat(if Self::CENTRED { 1.0 / (1 << U::UP) as f32 } else { 1.0 });
             for half in 0..if Z::HALVES { 2 } else { 1 } {

@@ -103,8 +103,7 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
         unsafe {
             let both = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()));
             let numbers = _mm512_loadu_ps(NUMBERS.as_ptr());
-            let upper = _mm512_srli_epi32::<4>(both);
-            [_mm512_permutexvar_ps(both, numbers), _mm512_permutexvar_ps(upper, numbers)]
+            [_mm512_permutexvar_ps(both, numbers), _mm512_permutexvar_ps(shifted_by_four(both), numbers)]
         }
     }
     #[inline(always)]
@@ -304,6 +303,33 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
         }
     }
     #[inline(always)]
+    fn settled(x: Self::F) -> Self::F {
+        unsafe { settled(x) }
+    }
+    #[inline(always)]
+    fn dots_beside<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: [&[Self::C; N]; 2],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> [Self::I; 2] {
+        unsafe {
+            let mut upper = [_mm512_setzero_si512(); 2];
+            let mut lower = [_mm512_set1_epi32(init); 2];
+            for i in 0..N {
+                let (high, low) = (_mm512_set1_epi32(high[i]), _mm512_set1_epi32(low[i]));
+                for p in 0..2 {
+                    upper[p] = _mm512_dpbusd_epi32(upper[p], codes[p][i], high);
+                    lower[p] = _mm512_dpbusd_epi32(lower[p], codes[p][i], low);
+                }
+            }
+            for p in 0..2 {
+                lower[p] = joined(upper[p], lower[p]);
+            }
+            lower
+        }
+    }
+    #[inline(always)]
     fn four_dots<const N: usize, const WIDE: bool>(
         init: [i32; 4],
         codes: &[Self::C; N],
@@ -440,4 +466,22 @@ dots!(
 #[target_feature(enable = "avx512f")]
 fn joined(upper: __m512i, lower: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
+}
+
+/// Not with the compiler's function: it would shift bytes before they are words, and make words of them once more.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn shifted_by_four(mut x: __m512i) -> __m512i {
+    // SAFETY: an instruction of the features of this function.
+    unsafe { asm!("vpsrld {0}, {0}, 4", inout(zmm_reg) x, options(pure, nomem, nostack, preserves_flags)) };
+    x
+}
+
+/// Nothing, which takes a number and might look at memory.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn settled(mut x: __m512) -> __m512 {
+    // SAFETY: no instruction.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) x, options(nostack, preserves_flags)) };
+    x
 }

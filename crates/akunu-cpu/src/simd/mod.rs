@@ -147,6 +147,25 @@ pub(crate) trait Simd: Copy {
         low: &[i32; N],
     ) -> Self::I;
 
+    /// The same, which is to be there before anything else is loaded: for loops in which a compiler would do all of one kind first.
+    #[inline(always)]
+    fn settled(x: Self::F) -> Self::F {
+        x
+    }
+
+    /// [`Self::dot`] of one row with the codes of two panels, side by side where dots wait for one another.
+    #[inline(always)]
+    fn dots_beside<const N: usize, const WIDE: bool>(
+        init: i32,
+        codes: [&[Self::C; N]; 2],
+        high: &[i32; N],
+        low: &[i32; N],
+    ) -> [Self::I; 2] {
+        let a = Self::dot::<N, WIDE>(init, codes[0], high, low);
+        let b = Self::dot::<N, WIDE>(init, codes[1], high, low);
+        [a, b]
+    }
+
     /// [`Self::dot`] of four rows of activations with the same codes, side by side where dots wait for one another.
     #[inline(always)]
     fn four_dots<const N: usize, const WIDE: bool>(

@@ -10,9 +10,6 @@ alone, without which that part is left out. Every test is added to the JSON file
 with what is missing; --run tells runs apart (`--run 2`). Beside a result stands how much of the processors' time went to others
 meanwhile, as far as the system knows, where it was a twentieth and more: such ratios are to be read with care.
 
-Before start-up is measured, all free memory is written once: in a virtual machine, pages that were never used before take their first
-user twice as long as any later one, and that is whoever happens to be given them.
-
 Parts: files (a prompt and decoding, each file), prompts, depths, sequences, shares, start, one-thread, avx2.
 """
 
@@ -22,7 +19,6 @@ import math
 import os
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -71,8 +67,6 @@ def save(path, results):
 def measure(args):
     results = load(args.results)
     for part in args.only:
-        if part == "start":
-            touch_free_memory()
         for path, large, name, what in PARTS[part](args):
             if not path.exists():
                 print(f"no {path}")
@@ -154,16 +148,6 @@ def share(args, path, large):
     parts = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["parts"]
     tokens = next(part for part in parts if part["part"] == "tokens")
     return {"share": {"value": tokens["share_of_read"], "gb_s": tokens["gb_s"]}}
-
-
-def touch_free_memory():
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return
-    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemFree:"))
-    # In a process of its own, which gives it back. Not to the last byte, which would push files out of memory.
-    subprocess.run([sys.executable, "-c", f"len(b'\\1' * {free * 9 // 10})"], check=True)
 
 
 def start(args, path, large):

@@ -15,7 +15,7 @@ pub enum Isa {
     Portable,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Where there are GFNI and VBMI too, some kernels use them, to the same bits.
     Avx512,
     /// AVX-512 as above, and AMX tiles of bf16 and of bytes.
     Amx,
@@ -91,6 +91,7 @@ impl Isa {
     pub(crate) fn run_few<K: Kernel>(self, kernel: K) {
         #[cfg(target_arch = "x86_64")]
         if matches!(self, Isa::Avx512 | Isa::Amx) && crate::simd::avx512::has_fields() {
+            debug_assert!(self.is_available());
             // SAFETY: as in `run`, and the processor has what was asked for.
             return unsafe { crate::simd::avx512::launch_with_fields(kernel) };
         }

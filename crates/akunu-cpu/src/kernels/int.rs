@@ -5,7 +5,6 @@
 //! some kernels multiply them by a power of two first.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use crate::memory::ask;
 use crate::pack::{Form, TILE, TILES_PER_SUPER};
@@ -16,26 +15,17 @@ use super::product::{Group, Input, Product, sum_of};
 use super::scales::ScaleView;
 use super::two_panels;
 
-/// Rows worked on together where there is no other way for so many: weights are unpacked once for all of them.
+/// Rows worked on together, where there is no other way for so many: weights are unpacked once for all of them.
 const MANY: usize = 8;
 
-/// Rows worked on together at most: four, where more of them go another way.
-const fn together<S: Simd>() -> usize {
-    if S::MANY_APART || S::BYTE_DOTS || S::FIELDS { 4 } else { MANY }
+/// Whether there is none.
+const fn takes_many<S: Simd>() -> bool {
+    !S::MANY_APART && !S::BYTE_DOTS && !S::FIELDS
 }
 
 /// How far ahead of their use weights are asked for: the time a cache line takes from the third-level cache or memory, in bytes
 /// of a stream.
 const AHEAD: usize = 4 << 10;
-
-/// Panels that a single row goes over side by side: a core gets more from memory in several streams than in one.
-const BESIDE: usize = 4;
-
-/// [`AHEAD`] of each of these streams.
-const AHEAD_BESIDE: usize = 2 << 10;
-
-/// Tiles of a super-block for which that is the same.
-const STEP: usize = TILES_PER_SUPER / 2;
 
 /// Bytes of activations that should stay in the second-level cache while panels pass over them.
 const CACHED: usize = 512 << 10;
@@ -221,7 +211,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
                 while row < end {
                     row += match end - row {
                         _ if !S::TOGETHER => self.block::<S, 1>(codes, &scales, panel, row),
-                        MANY.. if const { together::<S>() == MANY } => {
+                        MANY.. if const { takes_many::<S>() } => {
                             self.block::<S, MANY>(codes, &scales, panel, row)
                         }
                         4.. => self.block::<S, 4>(codes, &scales, panel, row),
@@ -235,169 +225,6 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> Kernel for IntProduct<'a, U, Z> {
 }
 
 impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
-    /// Panels by one row; returns the last one where it is alone.
-    #[inline(always)]
-    fn beside<S: Simd>(&self, mut panels: Range<usize>, row: usize) -> Range<usize> {
-        while panels.len() > 1 {
-            panels.start += match panels.len() {
-                BESIDE.. => self.panels::<S, BESIDE>(panels.start, row),
-                _ => self.panels::<S, 2>(panels.start, row),
-            };
-        }
-        panels
-    }
-
-    /// Two panels, each of which goes on with the one `beside` further on. Where only one is left, it is there twice.
-    #[inline(always)]
-    pub(super) fn pair(&self, first: usize, beside: usize) -> Pair<'a, Z> {
-        let matrix = self.product.matrix;
-        let second = (first + 1).min(self.product.panels.end - 1);
-        let further = [self.product.further(first, beside), self.product.further(second, beside)];
-        let tiles = matrix.cols / TILE;
-        let (tile, all) = (U::BITS * 64, tiles * U::BITS * 64);
-        let step = if Z::SUPER { STEP } else { 1 };
-        let early = ((AHEAD_BESIDE / tile + step / 2) / step * step).clamp(1, tiles);
-        let codes = |panel| matrix.plane::<u8>(panel, 0, all).as_chunks().0;
-        Pair {
-            codes: [codes(first), codes(second)],
-            scales: [Z::view(matrix, first, further[0].scales), Z::view(matrix, second, further[1].scales)],
-            last: tiles - early,
-            here: early * tile,
-            past: [further[0].codes.wrapping_sub(all), further[1].codes.wrapping_sub(all)],
-        }
-    }
-
-    /// `P` panels by one row, in the same order of sums as [`IntProduct::block`]; returns `P`.
-    #[inline(always)]
-    fn panels<S: Simd, const P: usize>(&self, first: usize, row: usize) -> usize {
-        const { assert!(P == 2 || P == 4) };
-        let tiles = self.product.matrix.cols / TILE;
-        let a = self.pair(first, P);
-        let b = if P == 4 { self.pair(first + 2, P) } else { a };
-        let x = &self.x[row * tiles..(row + 1) * tiles];
-        let zero = [[S::splat(0.0); 2]; 2];
-        let mut sums = zero;
-        if Z::SUPER {
-            for block in 0..tiles / TILES_PER_SUPER {
-                let (mut parts, mut mins) = (zero, zero);
-                let begin = TILES_PER_SUPER * block;
-                for begin in [begin, begin + STEP] {
-                    self.tiles_beside::<S, P>([&a, &b], x, begin..begin + STEP, &mut parts, &mut mins);
-                }
-                a.add_super::<S>(block, parts[0], mins[0], &mut sums[0]);
-                if P == 4 {
-                    b.add_super::<S>(block, parts[1], mins[1], &mut sums[1]);
-                }
-            }
-        } else {
-            for tiles in [0..a.last, a.last..tiles] {
-                self.tiles_beside::<S, P>([&a, &b], x, tiles, &mut sums, &mut [zero[0]; 2]);
-            }
-        }
-        self.product.put::<S>(row, first, sums[0][0]);
-        self.product.put::<S>(row, first + 1, sums[0][1]);
-        if P == 4 {
-            self.product.put::<S>(row, first + 2, sums[1][0]);
-            self.product.put::<S>(row, first + 3, sums[1][1]);
-        }
-        P
-    }
-
-    /// Some tiles of one pair of panels or of two, all of which ask for tiles of the same panels.
-    #[inline(always)]
-    fn tiles_beside<S: Simd, const P: usize>(
-        &self,
-        [a, b]: [&Pair<'a, Z>; 2],
-        x: &[Group],
-        tiles: Range<usize>,
-        sums: &mut [[S::F; 2]; 2],
-        mins: &mut [[S::F; 2]; 2],
-    ) {
-        let ahead = [a.ahead(tiles.start), b.ahead(tiles.start)];
-        for tile in tiles {
-            self.tile_of_pair::<S>(a, x, tile, ahead[0], &mut sums[0], &mut mins[0]);
-            if P == 4 {
-                self.tile_of_pair::<S>(b, x, tile, ahead[1], &mut sums[1], &mut mins[1]);
-            }
-        }
-    }
-
-    /// [`IntProduct::scaled`] and [`add_minima`] of one tile of two panels. Minima go to `mins` where super-blocks scale them apart, else to
-    /// `sums`.
-    #[inline(always)]
-    fn tile_of_pair<S: Simd>(
-        &self,
-        pair: &Pair<'a, Z>,
-        x: &[Group],
-        tile: usize,
-        ahead: [usize; 2],
-        sums: &mut [S::F; 2],
-        mins: &mut [S::F; 2],
-    ) {
-        let codes = [pair.codes(0, tile, U::BITS), pair.codes(1, tile, U::BITS)];
-        if S::MANY_REGISTERS {
-            ask_for(codes[0], ahead[0]);
-            ask_for(codes[1], ahead[1]);
-            let codes = [U::unpack::<S>(codes[0], self.values), U::unpack::<S>(codes[1], self.values)];
-            if Z::HALVES {
-                self.add_pair::<S, 4>(pair, &codes, x, tile, 0, sums, mins);
-                self.add_pair::<S, 4>(pair, &codes, x, tile, 1, sums, mins);
-            } else {
-                self.add_pair::<S, 8>(pair, &codes, x, tile, 0, sums, mins);
-            }
-            return;
-        }
-        macro_rules! one {
-            ($p:literal) => {
-                let sum = std::array::from_mut(&mut sums[$p]);
-                self.scaled::<S, 1>(codes[$p], &pair.scales[$p], x, tile, ahead[$p], sum);
-                let sum = if Z::SUPER { std::array::from_mut(&mut mins[$p]) } else { sum };
-                add_minima::<S, Z, 1>(&pair.scales[$p], x, tile, sum);
-            };
-        }
-        one!(0);
-        one!(1);
-    }
-
-    /// A tile of two panels, or one half of it, with dots side by side.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(always)]
-    fn add_pair<S: Simd, const N: usize>(
-        &self,
-        pair: &Pair<'a, Z>,
-        codes: &[[S::C; 8]; 2],
-        x: &[Group],
-        tile: usize,
-        half: usize,
-        sums: &mut [S::F; 2],
-        mins: &mut [S::F; 2],
-    ) {
-        let group = group::<1>(x, 0, tile);
-        let init = self.init::<N>(group, half);
-        let (high, low) = (part::<N>(&group.high, half), part::<N>(&group.low, half));
-        let codes = [&codes[0].as_chunks().0[half], &codes[1].as_chunks().0[half]];
-        let dots = if U::WIDE {
-            S::dots_beside::<N, true>(init, codes, high, low)
-        } else {
-            S::dots_beside::<N, false>(init, codes, high, low)
-        };
-        macro_rules! add {
-            ($p:literal) => {
-                let scale = S::mul(pair.scales[$p].scale::<S>(tile, half), S::splat(group.scale));
-                sums[$p] = S::fma(S::to_float(dots[$p]), scale, sums[$p]);
-                if Z::MIN {
-                    let min = pair.scales[$p].min::<S>(tile, half);
-                    let total = S::splat(group.scaled_sums[if Z::HALVES { half } else { 2 }]);
-                    let sum = if Z::SUPER { &mut mins[$p] } else { &mut sums[$p] };
-                    *sum = S::settled(S::fma(min, total, *sum));
-                }
-                sums[$p] = S::settled(sums[$p]);
-            };
-        }
-        add!(0);
-        add!(1);
-    }
-
     /// One panel by `M` rows; returns `M`.
     #[inline(always)]
     fn block<S: Simd, const M: usize>(
@@ -440,7 +267,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// Adds `scale · Σ (code - zero) · x` of one tile to the sums of `M` rows, and asks for codes `ahead` bytes further on.
     #[inline(always)]
-    fn scaled<S: Simd, const M: usize>(
+    pub(super) fn scaled<S: Simd, const M: usize>(
         &self,
         vectors: &[[u8; 64]],
         scales: &Z,
@@ -544,7 +371,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
 
     /// What the zero point takes from a dot with a tile (`N` is 8) or with one half of it.
     #[inline(always)]
-    fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
+    pub(super) fn init<const N: usize>(&self, group: &Group, half: usize) -> i32 {
         if !Self::CENTRED {
             return 0;
         }
@@ -558,62 +385,9 @@ pub(super) fn part<const N: usize>(words: &[i32; TILE / 4], half: usize) -> &[i3
     &words.as_chunks().0[half]
 }
 
-/// Two panels that rows go over side by side.
-#[derive(Clone, Copy)]
-pub(super) struct Pair<'a, Z> {
-    codes: [&'a [[u8; 64]]; 2],
-    pub(super) scales: [Z; 2],
-    /// The tile from which on codes are asked for where a stream goes on.
-    last: usize,
-    /// How many bytes further on they are asked for.
-    here: usize,
-    /// Bytes from the end of each panel's codes to those of the panel that its stream goes on with.
-    past: [usize; 2],
-}
-
-impl<'a, Z: ScaleView<'a>> Pair<'a, Z> {
-    /// The codes of a panel's tile, of so many bits.
-    #[inline(always)]
-    fn codes(&self, panel: usize, tile: usize, bits: usize) -> &'a [[u8; 64]] {
-        // SAFETY: the matrix has as many tiles as a row, of which this is one.
-        unsafe { self.codes[panel].get_unchecked(tile * bits..(tile + 1) * bits) }
-    }
-
-    /// How many bytes further on to ask for codes of each panel.
-    #[inline(always)]
-    fn ahead(&self, tile: usize) -> [usize; 2] {
-        let [a, b] = if tile < self.last { [0; 2] } else { self.past };
-        [self.here.wrapping_add(a), self.here.wrapping_add(b)]
-    }
-
-    /// The codes of a panel's tile, with those further on asked for.
-    #[inline(always)]
-    pub(super) fn codes_ahead(&self, panel: usize, tile: usize, bits: usize) -> &'a [[u8; 64]] {
-        let vectors = self.codes(panel, tile, bits);
-        ask_for(vectors, self.ahead(tile)[panel]);
-        vectors
-    }
-
-    /// Adds what a super-block came to.
-    #[inline(always)]
-    fn add_super<S: Simd>(&self, block: usize, parts: [S::F; 2], mins: [S::F; 2], sums: &mut [S::F; 2]) {
-        macro_rules! add {
-            ($p:literal) => {
-                let [scale, min] = self.scales[$p].outer::<S>(block);
-                sums[$p] = S::fma(parts[$p], scale, sums[$p]);
-                if Z::MIN {
-                    sums[$p] = S::fma(mins[$p], min, sums[$p]);
-                }
-            };
-        }
-        add!(0);
-        add!(1);
-    }
-}
-
 /// Asks for vectors so many bytes further on than these.
 #[inline(always)]
-fn ask_for(vectors: &[[u8; 64]], ahead: usize) {
+pub(super) fn ask_for(vectors: &[[u8; 64]], ahead: usize) {
     for vector in vectors {
         ask(vector.as_ptr().wrapping_add(ahead));
     }
@@ -621,14 +395,14 @@ fn ask_for(vectors: &[[u8; 64]], ahead: usize) {
 
 /// The activations of one of `M` rows in one tile.
 #[inline(always)]
-fn group<const M: usize>(x: &[Group], m: usize, tile: usize) -> &Group {
+pub(super) fn group<const M: usize>(x: &[Group], m: usize, tile: usize) -> &Group {
     // SAFETY: `x` holds `M` rows of equally many groups, `m` is below `M` and `tile` below that number.
     unsafe { x.get_unchecked(m * (x.len() / M) + tile) }
 }
 
 /// Adds `minimum · Σ x` of one tile to the sums of `M` rows.
 #[inline(always)]
-fn add_minima<'a, S: Simd, Z: ScaleView<'a>, const M: usize>(
+pub(super) fn add_minima<'a, S: Simd, Z: ScaleView<'a>, const M: usize>(
     scales: &Z,
     x: &[Group],
     tile: usize,

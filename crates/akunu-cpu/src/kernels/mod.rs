@@ -38,6 +38,7 @@ macro_rules! for_codes_and_scales {
 }
 
 pub(crate) mod attention;
+mod beside;
 pub(crate) mod cache;
 pub(crate) mod float;
 pub(crate) mod int;

@@ -167,6 +167,7 @@ pub(crate) fn product_fn(isa: Isa, form: Form) -> ProductFn {
     macro_rules! int {
         ($codes:ty, $scales:ty) => {
             match isa {
+                // More rows are multiplied by kernels of their own, which are not compiled for few.
                 Isa::Avx512 | Isa::Amx => |p: &Product<'_>| {
                     let kernel = IntProduct::<'_, $codes, $scales>::new(p);
                     if p.count < two_panels::LEAST {

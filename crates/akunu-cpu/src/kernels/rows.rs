@@ -246,7 +246,8 @@ fn capped<S: Simd>(x: S::F, scale: f32, cap: Option<f32>) -> S::F {
     }
 }
 
-/// The largest number that is made an integer, 1.6e35: its scale times 24 bits, which are what some kernels sum as floats, is finite.
+/// The largest number that is made an integer, 1.6e35. Tiles of bf16 sum up whole numbers below 2^24 under a tile's scale
+/// (`tiles/several.rs`): these sums are finite.
 const MOST: f32 = LARGEST as f32 * f32::from_bits((127 + 103) << 23);
 
 /// The scale of a tile whose largest number is this, and its inverse: the least power of two under which it rounds to no more than

@@ -9,7 +9,8 @@ use crate::memory::{ALIGN, ask};
 use crate::pack::{TILE, TILES_PER_SUPER};
 use crate::simd::{LANES, Simd};
 
-use super::int::{IntProduct, Pair, Unpack, part};
+use super::beside::Pair;
+use super::int::{IntProduct, Unpack, part};
 use super::product::{Group, sum_of};
 use super::scales::ScaleView;
 

@@ -5,11 +5,11 @@ use std::arch::x86_64::*;
 
 use super::{EXP_LEAST, EXP_MOST, Kernel, LANES, LOW_BITS, Simd, exp_of_rest, exp2_of_fraction, field, mask};
 
-/// One 512-bit register, on processors that cut `FIELDS` out of bytes (GFNI, and VBMI to look bytes up) or on any.
+/// One 512-bit register. With `FIELDS`, only on processors that cut fields out of bytes (GFNI) and look any bytes up (VBMI).
 #[derive(Clone, Copy)]
 pub(crate) struct Wide<const FIELDS: bool>;
 
-/// On any processor with AVX-512.
+/// For any processor with AVX-512.
 pub(crate) type Avx512 = Wide<false>;
 
 /// Runs a kernel with the features on.
@@ -264,7 +264,7 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
     }
     #[inline(always)]
     fn field<const FROM: u32, const WIDTH: u32, const TO: u32>(x: Self::C) -> Self::C {
-        // What need not be moved is cheaper to mask.
+        // What need not be moved is only masked, which more ports can do.
         if !FIELDS || FROM == TO {
             return field::<Self, FROM, WIDTH, TO>(x);
         }
@@ -468,7 +468,8 @@ fn joined(upper: __m512i, lower: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_slli_epi32::<LOW_BITS>(upper), lower)
 }
 
-/// Not with the compiler's function: it would shift bytes before they are words, and make words of them once more.
+/// Words of 32 bits, shifted to the right. Not with the compiler's function: it would shift bytes before they are words, and make words of
+/// them once more.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn shifted_by_four(mut x: __m512i) -> __m512i {
@@ -477,7 +478,8 @@ fn shifted_by_four(mut x: __m512i) -> __m512i {
     x
 }
 
-/// Nothing, which takes a number and might look at memory.
+/// No instruction. It might write to memory, as far as the compiler knows (not `pure`, `nomem` or `readonly`): what is read later is not read
+/// before it.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn settled(mut x: __m512) -> __m512 {

@@ -44,7 +44,8 @@ pub(crate) trait Simd: Copy {
     /// [`Self::store_codes`] and [`Self::byte_dots`].
     const BYTE_DOTS: bool = false;
 
-    /// Whether one instruction cuts a [field](Self::field) out of bytes: of kernels of [few rows](crate::Isa::run_few) alone.
+    /// Whether one instruction cuts a [field](Self::field) out of bytes. Only kernels of [few rows](crate::Isa::run_few) are compiled so,
+    /// which have no use for [`Self::BYTE_DOTS`].
     const FIELDS: bool = false;
 
     /// Sixteen `f32`.
@@ -129,7 +130,7 @@ pub(crate) trait Simd: Copy {
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C;
     /// As [`Self::shift_right`], to the left.
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C;
-    /// Of each byte `WIDTH` bits from `FROM` on, moved to begin at `TO`, and nothing else.
+    /// Of each byte `WIDTH` bits from `FROM` on, moved to begin at `TO`, which is four bits higher at most, and nothing else.
     #[inline(always)]
     fn field<const FROM: u32, const WIDTH: u32, const TO: u32>(x: Self::C) -> Self::C {
         field::<Self, FROM, WIDTH, TO>(x)
@@ -147,7 +148,8 @@ pub(crate) trait Simd: Copy {
         low: &[i32; N],
     ) -> Self::I;
 
-    /// The same, which is to be there before anything else is loaded: for loops in which a compiler would do all of one kind first.
+    /// A number, made before anything that is read from memory later: a compiler would unpack what comes next first, and keep in memory
+    /// what it has no registers for.
     #[inline(always)]
     fn settled(x: Self::F) -> Self::F {
         x
@@ -244,9 +246,10 @@ pub(crate) trait Simd: Copy {
     }
 }
 
-/// [`Simd::field`].
+/// [`Simd::field`], by shifts of words.
 #[inline(always)]
 fn field<S: Simd, const FROM: u32, const WIDTH: u32, const TO: u32>(x: S::C) -> S::C {
+    const { assert!(FROM + WIDTH <= 8 && TO + WIDTH <= 8 && TO <= FROM + 4) };
     let moved = match const { FROM as i32 - TO as i32 } {
         0 => x,
         1 => S::shift_right::<1>(x),
@@ -259,8 +262,7 @@ fn field<S: Simd, const FROM: u32, const WIDTH: u32, const TO: u32>(x: S::C) -> 
         -1 => S::shift_left::<1>(x),
         -2 => S::shift_left::<2>(x),
         -3 => S::shift_left::<3>(x),
-        -4 => S::shift_left::<4>(x),
-        _ => unreachable!("no code is made so"),
+        _ => S::shift_left::<4>(x),
     };
     S::and(moved, const { mask(WIDTH) << TO })
 }

@@ -169,10 +169,27 @@ impl Kernel for Dots {
             let narrow = loaded.map(|c| S::and(c, 63));
             S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &high, &low)), &mut actual);
             assert_eq!(actual, expected(63, -32 * sum));
+            beside::<S, 8>(narrow, &high, &low);
+            beside::<S, 4>([narrow[0], narrow[5], narrow[6], narrow[7]], &[high[0]; 4], &[low[7]; 4]);
             if S::BYTE_DOTS {
                 byte_dots::<S>(&codes, &x, &high, &low);
             }
         }
+    }
+}
+
+/// Two panels, the second of which has the vectors of the first the other way round, side by side and each by itself.
+#[inline(always)]
+fn beside<S: Simd, const N: usize>(codes: [S::C; N], high: &[i32; N], low: &[i32; N]) {
+    let mut turned = codes;
+    turned.reverse();
+    let [a, b] = S::dots_beside::<N, false>(-7, [&codes, &turned], high, low);
+    let alone = [S::dot::<N, false>(-7, &codes, high, low), S::dot::<N, false>(-7, &turned, high, low)];
+    for (dot, alone) in [(a, alone[0]), (b, alone[1])] {
+        let (mut actual, mut expected) = ([0.0; LANES], [0.0; LANES]);
+        S::store(S::to_float(dot), &mut actual);
+        S::store(S::to_float(alone), &mut expected);
+        assert_eq!(actual, expected);
     }
 }
 

@@ -394,7 +394,7 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
 /// A function that adds the products of codes with the high and the low parts of four rows.
 ///
 /// A dot waits some cycles for the one before it in its chain, and the processor looks ahead too little to find the next row's
-/// by itself; compilers order them row by row again, so this is not left to them.
+/// by itself; compilers order them row by row again, so this is not left to them. (Those of two panels they leave as they are.)
 macro_rules! dots {
     ($name:ident, $($codes:ident = $i:literal at $at:literal),+) => {
         /// # Safety

@@ -24,7 +24,7 @@ use crate::plan::{BufferId, FEW_ROWS};
 use crate::pool::{Broken, Pool, Team};
 use crate::rope::RopeRows;
 use crate::simd::LANES;
-use crate::step::{Attention, Step};
+use crate::step::{Attention, Integers, Maker, Step};
 use crate::timing::{Clock, Timings};
 use crate::walk_experts::ExpertRows;
 use crate::weights::CpuWeights;
@@ -395,6 +395,32 @@ impl State {
         if domain == Domain::Frames { &self.frames_in_tiles } else { &self.rows_in_tiles }
     }
 
+    /// Whether attention rotates the queries and keys of the rows itself: each worker those of the heads it has.
+    pub(crate) fn rotates_late(&self) -> bool {
+        self.writes_late && !self.redundant
+    }
+
+    /// Whether the integers of a row have been made by the step before.
+    pub(crate) fn is_made(&self, by: Maker, row: usize) -> bool {
+        !self.redundant
+            && match by {
+                Maker::Step => false,
+                Maker::Product => true,
+                Maker::Attention => self.rows[row].phase == Phase::Decode,
+            }
+    }
+
+    /// Whether a row step has nothing to do in this run.
+    fn is_idle(&self, step: &Step, domain: impl Fn(BufferId) -> Domain) -> bool {
+        match step {
+            Step::Rotate(_) => self.rotates_late(),
+            Step::Merge { .. } => !self.redundant,
+            Step::Split { out, .. } => self.in_tiles(domain(*out)).blocks.is_empty(),
+            Step::Integers(Integers { by, .. }) => (0..self.rows.len()).all(|row| self.is_made(*by, row)),
+            _ => false,
+        }
+    }
+
     /// Whether a row that is not in tiles is one of several in its block.
     pub(crate) fn is_one_of_several(&self, domain: Domain, row: usize) -> bool {
         let all = 0..self.outputs.len();
@@ -506,6 +532,9 @@ impl Walk<'_> {
         // Whether rows were written that other workers will read.
         let mut pending = false;
         for (index, step) in self.steps.iter().enumerate() {
+            if state.is_idle(step, |id| self.machine.lowered.buffers[id.0].domain) {
+                continue;
+            }
             let wide = step.is_wide();
             let crosses = matches!(step, Step::Gather { .. } | Step::Unfold { .. });
             if pending && (wide || crosses) {

@@ -16,8 +16,8 @@ use crate::plan::{BufferId, Plan};
 use crate::share::Sharing;
 use crate::simd::LANES;
 use crate::step::{
-    Attention, ExpertProduct, ExpertsDown, ExpertsUp, Linear, LinearPart, Rotation, Several, Shares, Step,
-    Stored, Then, TileForm, Tiled, WeightsHead, WeightsStep,
+    Attention, ExpertProduct, ExpertsDown, ExpertsUp, IntegerForm, Integers, Linear, LinearPart, Maker,
+    Rotation, Several, Shares, Step, Stored, Then, TileForm, Tiled, WeightsHead, WeightsStep,
 };
 use crate::weights::CpuWeights;
 
@@ -59,8 +59,42 @@ pub(crate) fn lower(program: &Program, weights: &CpuWeights, isa: Isa, workers: 
     }
     let logits = lowering.read(program.logits)?;
     lowering.plan.keep(logits);
+    fold(&mut lowering.steps, &mut lowering.plan);
     (0..workers).for_each(|worker| foretell(&mut lowering.steps, worker));
     Ok(Lowered { steps: lowering.steps, plan: lowering.plan, logits, input })
+}
+
+/// Lets products and attention make the integers that the next products read of their results, where they have whole tiles of columns.
+fn fold(steps: &mut [Step], plan: &mut Plan) {
+    for at in 0..steps.len() {
+        let (x, by) = match &steps[at] {
+            Step::Linear(Linear { parts, then, .. }) if parts[0].weight.first.is_multiple_of(LANES) => {
+                match then {
+                    Then::Gate { out, .. } => (*out, Maker::Product),
+                    Then::Activate { .. } => (parts[0].out, Maker::Product),
+                    Then::Nothing | Then::Cap { .. } => continue,
+                }
+            }
+            Step::Attend { attention: a, .. } if (a.sharing * a.head_dim).is_multiple_of(TILE) => {
+                (a.out, Maker::Attention)
+            }
+            _ => continue,
+        };
+        let (before, after) = steps.split_at_mut(at + 1);
+        let mut made = Vec::new();
+        for step in after.iter_mut().take_while(|step| !step.is_wide()) {
+            if let Step::Integers(integers) = step
+                && integers.x == x
+            {
+                integers.by = by;
+                plan.write_early(integers.out);
+                made.push(*integers);
+            }
+        }
+        if let Step::Linear(Linear { makes, .. }) | Step::Attend { makes, .. } = &mut before[at] {
+            *makes = made;
+        }
+    }
 }
 
 /// Tells each product what the worker multiplies after it, experts left out; after the last one, that is the first one again.
@@ -223,7 +257,11 @@ impl Lowering<'_> {
         }
         if let Some(&Made { buffer, step }) = self.quantized.get(&x) {
             self.plan.read(buffer);
-            if let Some(Step::Quantize { all: made, laid: also, .. }) = self.steps.get_mut(step) {
+            if let Some(Step::Integers(Integers {
+                form: IntegerForm::Groups { all: made, laid: also },
+                ..
+            })) = self.steps.get_mut(step)
+            {
                 *made |= all;
                 *also |= laid;
             }
@@ -238,8 +276,12 @@ impl Lowering<'_> {
 
     fn quantize(&mut self, x: BufferId, domain: Domain, width: usize, all: bool, laid: bool) -> BufferId {
         let out = self.plan.add(domain, width / TILE * size_of::<Group>(), true);
-        self.steps.push(Step::Quantize { x, out, all, laid });
+        self.integers(x, out, IntegerForm::Groups { all, laid });
         out
+    }
+
+    fn integers(&mut self, x: BufferId, out: BufferId, form: IntegerForm) {
+        self.steps.push(Step::Integers(Integers { x, out, form, by: Maker::Step }));
     }
 
     /// How several rows are multiplied by a matrix, where it is in another way than one.
@@ -251,7 +293,9 @@ impl Lowering<'_> {
         let floats = self.read(x)?;
         if let Some(&Made { buffer, step }) = self.laid.get(&(x, form)) {
             self.plan.read(buffer);
-            if let Some(Step::Lay { sums, .. }) = self.steps.get_mut(step) {
+            if let Some(Step::Integers(Integers { form: IntegerForm::Laid { sums, .. }, .. })) =
+                self.steps.get_mut(step)
+            {
                 *sums |= scales.min();
             }
             return Ok(Some(Several { x: buffer, form, product }));
@@ -260,7 +304,7 @@ impl Lowering<'_> {
         let bytes = Laid::bytes(form, value.width / TILE) / TILE_ROWS;
         let buffer = self.plan.add_blocks(value.domain, bytes, TILE_ROWS);
         self.laid.insert((x, form), Made { buffer, step: self.steps.len() });
-        self.steps.push(Step::Lay { x: floats, form, out: buffer, sums: scales.min() });
+        self.integers(floats, buffer, IntegerForm::Laid { form, sums: scales.min() });
         Ok(Some(Several { x: buffer, form, product }))
     }
 
@@ -356,13 +400,17 @@ impl Lowering<'_> {
                 Then::Nothing
             }
         };
-        let sharing = Sharing::new(&matrices, parts, self.workers, same_share);
-        let tiled = sharing.even(match then {
-            Then::Gate { tiles: Some((form, _)), .. } => tiles::gate_panels(form),
-            Then::Activate { pairs: Some(_), .. } => tiles::gate_panels(TileForm::Pairs),
-            _ => 1,
-        });
-        let shares = Shares { even: sharing.even(1), tiled, pieces: sharing.pieces(), sharing };
+        // Whole tiles of columns are made integers.
+        let unit = if matches!(then, Then::Gate { .. } | Then::Activate { .. }) { TILE / LANES } else { 1 };
+        let sharing = Sharing::new(&matrices, parts, self.workers, same_share, unit);
+        let tiled = match then {
+            Then::Gate { tiles: Some((form, _)), .. } => sharing.even_multiples(tiles::gate_panels(form)),
+            Then::Activate { pairs: Some(_), .. } => {
+                sharing.even_multiples(tiles::gate_panels(TileForm::Pairs))
+            }
+            _ => sharing.even(),
+        };
+        let shares = Shares { even: sharing.even(), tiled, pieces: sharing.pieces(), sharing };
         let parts = parts
             .iter()
             .zip(matrices)
@@ -377,7 +425,7 @@ impl Lowering<'_> {
                 tiled: tiles.map(|x| Tiled { x, product: tile_product_fn(self.isa, matrix.form) }),
             })
             .collect();
-        self.wide(Step::Linear(Linear { parts, then, shares, next: Vec::new() }));
+        self.wide(Step::Linear(Linear { parts, then, makes: Vec::new(), shares, next: Vec::new() }));
         Ok(taken)
     }
 
@@ -426,19 +474,20 @@ impl Lowering<'_> {
         };
         let rope = rope.map(|r| r.0 as usize);
         let stored = Stored { k: k_out, v, cache, head_dim, kv_heads };
-        self.steps.push(Step::Rotate(Rotation { q, k, rope, q_out, stored }));
-        self.attend(Attend { q: q_out, q_width, mask, cache, scale, cap, out }, Some(stored));
+        let rotation = Rotation { q, k, rope, q_out, stored };
+        self.steps.push(Step::Rotate(rotation));
+        self.attend(Attend { q: q_out, q_width, mask, cache, scale, cap, out }, Some(rotation));
         Ok(2)
     }
 
-    /// Attention with queries that are ready, which may have to write the rows' own keys and values.
-    fn attend(&mut self, op: Attend, stored: Option<Stored>) {
+    /// Attention to what is stored, or to the rows' own keys and values too, which it may have to write.
+    fn attend(&mut self, op: Attend, rotation: Option<Rotation>) {
         let Attend { q, q_width, mask, cache, scale, cap, out } = op;
         let &KvGroup { head_dim, kv_heads, window, .. } = &self.program.groups[cache.group.0 as usize];
         let sharing = q_width / head_dim / kv_heads;
         let out = self.value(out, true);
         let attention = Attention { q, cache, scale, cap, out, kv_heads, sharing, head_dim, mask, window };
-        self.wide(Step::Attend { attention, stored });
+        self.wide(Step::Attend { attention, rotation, makes: Vec::new() });
         self.plan.read(out);
         self.steps.push(Step::Merge { attention });
     }

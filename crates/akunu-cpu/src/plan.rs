@@ -74,11 +74,18 @@ impl Plan {
         self.epoch += 1;
     }
 
+    /// A buffer is written by what is before the step it was added for.
+    pub(crate) fn write_early(&mut self, id: BufferId) {
+        self.buffers[id.0].first -= 1;
+    }
+
     /// Gives every buffer its place, first fit in the order of their first epochs; returns the size of the arena.
     pub(crate) fn place(&mut self, rows: usize, outputs: usize, workers: usize) -> usize {
         let mut placed: Vec<(usize, usize, usize)> = Vec::new(); // offset, end, last epoch
         let mut size = 0;
-        for buffer in &mut self.buffers {
+        let mut order: Vec<&mut Buffer> = self.buffers.iter_mut().collect();
+        order.sort_by_key(|buffer| buffer.first);
+        for buffer in order {
             let rows = match buffer.domain {
                 Domain::Tokens => rows,
                 Domain::Outputs => outputs,
@@ -124,6 +131,17 @@ mod tests {
         assert_ne!(offset(a), offset(b));
         assert_eq!(offset(c), offset(a));
         assert_eq!(size, 1280);
+    }
+
+    #[test]
+    fn what_is_written_early_is_apart_from_what_is_read_then() {
+        let mut plan = Plan::default();
+        let a = plan.add(Domain::Tokens, 64, false);
+        plan.next_epoch();
+        let b = plan.add(Domain::Tokens, 64, false);
+        plan.write_early(b);
+        plan.place(1, 1, 1);
+        assert_ne!(plan.buffers[a.0].offset, plan.buffers[b.0].offset);
     }
 
     #[test]

@@ -47,16 +47,29 @@ pub(crate) struct Sharing {
     workers: usize,
     /// Whether the same panels of every part belong together.
     same: bool,
+    /// Panels that are given out together.
+    unit: usize,
 }
 
 impl Sharing {
-    pub(crate) fn new(matrices: &[&Matrix], parts: &[Part], workers: usize, same: bool) -> Sharing {
+    pub(crate) fn new(
+        matrices: &[&Matrix],
+        parts: &[Part],
+        workers: usize,
+        same: bool,
+        unit: usize,
+    ) -> Sharing {
         let costs = matrices.iter().map(|m| (m.bytes() / m.panels().max(1)).max(1)).collect();
-        Sharing { panels: panels_of(parts), costs, workers, same }
+        Sharing { panels: panels_of(parts), costs, workers, same, unit }
     }
 
-    /// The panels of each part that each worker has if all read about as much, a multiple of so many: `[worker][part]`.
-    pub(crate) fn even(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
+    /// The panels of each part that each worker has if all read about as much: `[worker][part]`.
+    pub(crate) fn even(&self) -> Vec<Vec<Range<usize>>> {
+        self.even_multiples(self.unit)
+    }
+
+    /// The same in multiples of so many.
+    pub(crate) fn even_multiples(&self, multiple: usize) -> Vec<Vec<Range<usize>>> {
         let share = |w| self.between([[w, self.workers], [w + 1, self.workers]], multiple);
         (0..self.workers).map(share).collect()
     }
@@ -65,7 +78,8 @@ impl Sharing {
     pub(crate) fn share(&self, part: Range<usize>, whole: usize) -> Option<Share> {
         let mut share = Share { panels: [const { 0..0 }; MOST_PARTS], parts: self.panels.len() };
         for (at, panels) in share.panels.get_mut(..self.panels.len())?.iter_mut().enumerate() {
-            *panels = self.cut(at, [part.start, whole], 1)..self.cut(at, [part.end, whole], 1);
+            *panels =
+                self.cut(at, [part.start, whole], self.unit)..self.cut(at, [part.end, whole], self.unit);
         }
         Some(share)
     }
@@ -83,7 +97,8 @@ impl Sharing {
         let bytes: usize = if self.same { self.costs.iter().sum() } else { self.costs[0] };
         let panels = self.bytes(self.panels.len()) / bytes;
         let enough = |m: &usize| panels / m >= LEAST_MULTIPLES * self.workers && m * bytes >= least;
-        let Some(multiple) = MULTIPLES.into_iter().find(enough) else { return Vec::new() };
+        let fits = |m: &usize| m.is_multiple_of(self.unit) && enough(m);
+        let Some(multiple) = MULTIPLES.into_iter().find(fits) else { return Vec::new() };
         let piece = |worker: usize, cuts: [usize; 2]| {
             self.between(cuts.map(|cut| [CUTS * worker + cut, CUTS * self.workers]), multiple)
         };
@@ -149,14 +164,15 @@ mod tests {
         ];
         for (parts, costs, same) in cases {
             for workers in [1, 2, 3, 16] {
-                let sharing = Sharing { panels: panels_of(&parts), costs: costs.clone(), workers, same };
+                let sharing =
+                    Sharing { panels: panels_of(&parts), costs: costs.clone(), workers, same, unit: 1 };
                 let pieces = sharing.pieces();
                 assert!(pieces.iter().all(|p| p.is_empty() || p.len() > workers && workers > 1));
                 // Shares of workers of very different speed.
                 let cut = |worker: usize| worker * worker * 1000 / workers / workers;
                 let share = |w| sharing.share(cut(w)..cut(w + 1), 1000).unwrap().to_vec();
                 let uneven = (0..workers).map(share).collect();
-                for list in [sharing.even(1), sharing.even(4), uneven].iter().chain(&pieces) {
+                for list in [sharing.even(), sharing.even_multiples(4), uneven].iter().chain(&pieces) {
                     if list.is_empty() {
                         continue;
                     }
@@ -185,7 +201,8 @@ mod tests {
     fn large_products_are_cut() {
         let pieces = |rows: &[usize], costs: &[usize], same| {
             let parts: Vec<Part> = rows.iter().map(|rows| part(0, *rows)).collect();
-            let sharing = Sharing { panels: panels_of(&parts), costs: costs.to_vec(), workers: 2, same };
+            let sharing =
+                Sharing { panels: panels_of(&parts), costs: costs.to_vec(), workers: 2, same, unit: 1 };
             sharing.pieces().map(|pieces| pieces.len())
         };
         assert_eq!(pieces(&[5632, 5632], &[18432, 18432], true), [10, 10]);

@@ -31,13 +31,11 @@ pub(crate) enum Step {
     Activate { x: BufferId, activation: Activation, out: BufferId },
     /// Row step: `out = x`, scaled and capped; where the products could not do it.
     Cap { x: BufferId, scale: f32, cap: Option<f32>, out: BufferId },
-    /// Row step: floats to groups; prompt rows are left out unless `all`, and rows that [`Step::Lay`] takes unless `laid`.
-    Quantize { x: BufferId, out: BufferId, all: bool, laid: bool },
+    /// Row step: floats to integers, unless the step before has made them.
+    Integers(Integers),
     /// Row step: floats of prompt rows to tiles.
     Split { x: BufferId, form: TileForm, out: BufferId },
-    /// Row step: floats of decode rows to tiles, where there are several; with sums where they are asked for.
-    Lay { x: BufferId, form: LaidForm, out: BufferId, sums: bool },
-    /// Row step: rotates queries and keys; writes keys and values to the cache unless [`Step::Attend`] does.
+    /// Row step: rotates queries and keys, and writes keys and values to the cache, unless [`Step::Attend`] does.
     Rotate(Rotation),
     /// Row step: joins what attention found in parts of the context.
     Merge { attention: Attention },
@@ -50,8 +48,10 @@ pub(crate) enum Step {
     /// Wide step.
     Attend {
         attention: Attention,
-        /// The rows' own keys and values, where they have any.
-        stored: Option<Stored>,
+        /// Of the rows' own queries, keys and values, where they have such keys and values.
+        rotation: Option<Rotation>,
+        /// What is made of the results of decode rows, unless in redundant runs.
+        makes: Vec<Integers>,
     },
     /// Wide step: how much rows attend to stored positions.
     Weights(WeightsStep),
@@ -65,6 +65,8 @@ pub(crate) enum Step {
 pub(crate) struct Linear {
     pub(crate) parts: Vec<LinearPart>,
     pub(crate) then: Then,
+    /// What is made of the columns after that, unless in redundant runs.
+    pub(crate) makes: Vec<Integers>,
     pub(crate) shares: Shares,
     /// What each worker multiplies after this, and the first of its panels.
     pub(crate) next: Vec<Option<(Slice, usize)>>,
@@ -81,6 +83,34 @@ impl Linear {
         let mut all = self.parts.iter().zip(panels).skip(parts);
         all.find(|(_, panels)| !panels.is_empty()).map(|(part, panels)| (part.weight, panels.start))
     }
+}
+
+/// Floats as integers.
+#[derive(Clone, Copy)]
+pub(crate) struct Integers {
+    pub(crate) x: BufferId,
+    pub(crate) out: BufferId,
+    pub(crate) form: IntegerForm,
+    pub(crate) by: Maker,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum IntegerForm {
+    /// Groups; prompt rows are left out unless `all`, and rows that are laid out too unless `laid`.
+    Groups { all: bool, laid: bool },
+    /// Decode rows in tiles, where there are several; with sums where they are asked for.
+    Laid { form: LaidForm, sums: bool },
+}
+
+/// Who makes integers of floats. In redundant runs each worker has to make all of them, so they are made by a step of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Their own step.
+    Step,
+    /// The product before, as soon as a worker has some columns.
+    Product,
+    /// The attention before: of decode rows, head by head.
+    Attention,
 }
 
 /// How panels are given out: lists of what belongs together, a range for each part.
@@ -111,7 +141,7 @@ pub(crate) struct LinearPart {
 
 /// The product of several decode rows.
 pub(crate) struct Several {
-    /// As [`Step::Lay`] writes it.
+    /// As [`IntegerForm::Laid`] has it.
     pub(crate) x: BufferId,
     pub(crate) form: LaidForm,
     pub(crate) product: SeveralFn,

@@ -7,7 +7,7 @@ use akunu_program::program::{Slice, WeightId};
 use akunu_program::{Cost, Tally, Timing};
 
 use crate::exec::{Machine, State};
-use crate::step::Step;
+use crate::step::{IntegerForm, Integers, Step};
 
 /// What each step took, and after the last of them choosing the tokens. Only worker 0 writes, so that nobody ever waits for the lock.
 pub(crate) struct Timings(Mutex<Vec<Tally>>);
@@ -62,9 +62,9 @@ impl Step {
             Step::Gate { .. } => "gate",
             Step::Activate { .. } => "activate",
             Step::Cap { .. } => "cap",
-            Step::Quantize { .. } => "quantize",
+            Step::Integers(Integers { form: IntegerForm::Groups { .. }, .. }) => "quantize",
+            Step::Integers(Integers { form: IntegerForm::Laid { .. }, .. }) => "lay",
             Step::Split { .. } => "split",
-            Step::Lay { .. } => "lay",
             Step::Rotate(_) => "rotate",
             Step::Merge { .. } => "merge",
             Step::Route { .. } => "route",

@@ -13,7 +13,7 @@ use crate::kernels::prompt::{AttendBlock, Finish, Level, PromptScratch, factor};
 use crate::kernels::rows::Cap;
 use crate::kv::padded;
 use crate::pool::{Team, Turns};
-use crate::step::{Attention, Stored, WeightsStep};
+use crate::step::{Attention, Integers, Rotation, WeightsStep};
 use crate::walk_rows::RowView;
 
 impl Attention {
@@ -33,6 +33,16 @@ impl Attention {
         let begin = rows.first().map_or(0, |row| self.range(*row).0);
         begin..rows.last().map_or(begin, |row| self.range(*row).1)
     }
+}
+
+/// A worker's part of attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Attending<'a> {
+    pub(crate) a: &'a Attention,
+    pub(crate) rotation: Option<&'a Rotation>,
+    pub(crate) makes: &'a [Integers],
+    pub(crate) state: &'a State,
+    pub(crate) worker: usize,
 }
 
 /// How often each worker takes heads of several rows with equally long contexts, about: often enough to leave nobody waiting for long.
@@ -83,15 +93,8 @@ impl Machine {
     }
 
     /// Whoever has time takes the next unit: a head of some rows, or a part of its context.
-    pub(crate) fn attend(
-        &self,
-        a: &Attention,
-        stored: Option<&Stored>,
-        state: &State,
-        worker: usize,
-        team: &Team,
-    ) {
-        let stored = stored.filter(|_| state.writes_late);
+    pub(crate) fn attend(&self, attending: &Attending<'_>, team: &Team) {
+        let Attending { a, state, worker, .. } = *attending;
         let together = self.heads_together(a, state, team.size());
         let mut units = Units { turns: Turns::new(team, worker, together), passed: 0 };
         // Whether the worker's next unit is its first, of which nothing was written ahead.
@@ -99,12 +102,12 @@ impl Machine {
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 if block.phase == Phase::Decode && state.redundant {
-                    self.attend_by_parts(a, stored, state, worker, *block, head, &mut units);
+                    self.attend_by_parts(attending, *block, head, &mut units);
                     continue;
                 }
                 let Some(distance) = units.take() else { continue };
                 if block.phase == Phase::Decode {
-                    self.attend_whole(a, stored, state, worker, block.first, head, distance, first);
+                    self.attend_whole(attending, block.first, head, distance, first);
                     first = false;
                     continue;
                 }
@@ -117,28 +120,21 @@ impl Machine {
     }
 
     /// One head of a decode row of whose context each worker takes some parts.
-    #[allow(clippy::too_many_arguments)]
-    fn attend_by_parts(
-        &self,
-        a: &Attention,
-        stored: Option<&Stored>,
-        state: &State,
-        worker: usize,
-        block: RowBlock,
-        head: usize,
-        units: &mut Units<'_>,
-    ) {
+    fn attend_by_parts(&self, by: &Attending<'_>, block: RowBlock, head: usize, units: &mut Units<'_>) {
+        let Attending { a, state, worker, .. } = *by;
         let row = state.rows[block.first];
         let (begin, end) = a.range(row);
         let parts = begin / PART..(end - 1) / PART + 1;
         let mut queries = None;
         for part in parts.clone() {
             let Some(distance) = units.take() else { continue };
-            let queries = *queries.get_or_insert_with(|| self.queries(a, state, worker, block, head));
-            if let Some(stored) = stored
+            let queries =
+                *queries.get_or_insert_with(|| self.queries_of_row(a, state, worker, block.first, head));
+            if let Some(rotation) = by.rotation
+                && state.writes_late
                 && part == (end - 1) / PART
             {
-                RowView::new(self, state, worker, block.first).remember(stored, head);
+                RowView::new(self, state, worker, block.first).remember(&rotation.stored, head);
             }
             let later = part - parts.start + distance;
             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
@@ -158,36 +154,47 @@ impl Machine {
     }
 
     /// One head of a decode row by one worker, whose next unit is so much further on.
-    #[allow(clippy::too_many_arguments)]
-    fn attend_whole(
-        &self,
-        a: &Attention,
-        stored: Option<&Stored>,
-        state: &State,
-        worker: usize,
-        row: usize,
-        head: usize,
-        distance: usize,
-        first: bool,
-    ) {
+    fn attend_whole(&self, by: &Attending<'_>, row: usize, head: usize, distance: usize, first: bool) {
+        let Attending { a, rotation, makes, state, worker } = *by;
         let later = head + distance;
         let (row_then, head_then) = (row + later / a.kv_heads, later % a.kv_heads);
         let then = state.rows.get(row_then);
-        if let Some(stored) = stored {
-            let remember =
-                |row: usize, head: usize| RowView::new(self, state, worker, row).remember(stored, head);
-            if first {
-                remember(row, head);
+        let view = |row| RowView::new(self, state, worker, row);
+        let rotate = |row: usize, head: usize| {
+            if let Some(rotation) = rotation.filter(|_| state.rotates_late()) {
+                view(row).rotate_head(rotation, head, a.sharing);
             }
-            // What was just written cannot be read before it has reached the cache, and its lines are often another worker's: so the
-            // next unit's is written before this one is read.
-            if then.is_some() {
-                remember(row_then, head_then);
-            }
+        };
+        if first {
+            rotate(row, head);
         }
         let after =
             then.map_or(Next::UNKNOWN, |next| self.next(a, state, row_then, head_then, a.range(*next).0));
         self.attend_row(a, state, worker, row, head, after);
+        let width = a.sharing * a.head_dim;
+        let made = makes.iter().filter(|integers| state.is_made(integers.by, row));
+        made.for_each(|integers| view(row).make(integers, head * width..(head + 1) * width));
+        // Where its key is written was often another worker's, and has been asked for meanwhile.
+        if then.is_some() {
+            rotate(row_then, head_then);
+        }
+    }
+
+    /// The queries of a head of one row, padded: `[query][dim]`. Those that need no padding are left where they are.
+    fn queries_of_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
+        if padded(a.head_dim) != a.head_dim {
+            return self.queries(
+                a,
+                state,
+                worker,
+                RowBlock { first: row, rows: 1, phase: Phase::Decode },
+                head,
+            );
+        }
+        let row = self.start(state, a.q, worker) + row * self.lowered.buffers[a.q.0].row_bytes;
+        let count = a.sharing * a.head_dim;
+        // SAFETY: rotated queries are complete since the last barrier or are this worker's own.
+        unsafe { self.arena.get(row + head * count * size_of::<f32>(), count) }
     }
 
     /// Copies the queries of a head of some rows to the worker's scratch, padded: `[row][query][dim]`.
@@ -275,11 +282,13 @@ impl Machine {
         let (begin, end) = a.range(row);
         let (begin, end) = (begin.max(part * PART), end.min((part + 1) * PART));
         let (first, last) = (begin / BLOCK, (end - 1) / BLOCK);
-        let tiles: [AnyTile<'_>; PART / BLOCK] = std::array::from_fn(|i| {
-            let number = state.slots.block(row.slot, a.cache.group, (first + i).min(last) * BLOCK);
+        let tile = |i: usize| {
+            let number = state.slots.block(row.slot, a.cache.group, (first + i) * BLOCK);
             // SAFETY: what the row sees was written before the last barrier, or by this worker.
             unsafe { self.kv.tile(a.cache, number, head) }
-        });
+        };
+        let mut tiles = [tile(0); PART / BLOCK];
+        (1..=last - first).for_each(|i| tiles[i] = tile(i));
         self.isa.run(AttendPart {
             tiles: &tiles[..last - first + 1],
             begin: begin - first * BLOCK,
@@ -295,8 +304,7 @@ impl Machine {
 
     /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_part`].
     fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize, after: Next) {
-        let queries =
-            self.queries(a, state, worker, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head);
+        let queries = self.queries_of_row(a, state, worker, row, head);
         let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();

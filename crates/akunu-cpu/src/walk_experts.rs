@@ -149,7 +149,7 @@ impl Machine {
                     // for each row, and only processors with AVX-512 lay rows out.
                     unsafe {
                         let x = self.arena.get(floats + size_of::<f32>() * row * matrix.cols, matrix.cols);
-                        Lay { x, out: laid, line, sums: scales.min() }.run();
+                        Lay { x, out: laid, first: 0, line, sums: scales.min() }.run();
                     }
                 }
                 let product = product(block, done, Input::Groups(&[]));

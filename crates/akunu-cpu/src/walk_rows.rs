@@ -1,5 +1,7 @@
 //! The row steps.
 
+use std::ops::Range;
+
 use akunu_program::Phase;
 use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
 
@@ -8,12 +10,12 @@ use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
 use crate::kernels::rows::{Activate, Add, Cap, Gate, Norm, Quantize, Rotate};
-use crate::kernels::tiles::{self, LaidForm};
+use crate::kernels::tiles;
 use crate::kv::padded;
 use crate::memory::Plain;
 use crate::pack::TILE;
 use crate::plan::BufferId;
-use crate::step::{Attention, Rotation, Step, Stored, TileForm};
+use crate::step::{Attention, IntegerForm, Integers, Rotation, Step, Stored, TileForm};
 
 /// A row step's view: one worker, one row.
 pub(crate) struct RowView<'a> {
@@ -46,6 +48,14 @@ impl<'a> RowView<'a> {
         let (offset, count) = self.place::<T>(id, self.row);
         // SAFETY: only the worker that has the row touches it in this step; steps never read what they write.
         unsafe { self.machine.arena.get_mut(offset, count) }
+    }
+
+    /// Some columns of a buffer's row, or some groups, that are this worker's alone.
+    #[allow(clippy::mut_from_ref)]
+    fn columns<T: Plain>(&self, id: BufferId, columns: Range<usize>) -> &'a mut [T] {
+        let (offset, _) = self.place::<T>(id, self.row);
+        // SAFETY: they are complete since the last barrier or were made by this worker, and nobody else touches them in this step.
+        unsafe { self.machine.arena.get_mut(offset + columns.start * size_of::<T>(), columns.len()) }
     }
 
     /// Does a row step for this row.
@@ -87,20 +97,15 @@ impl<'a> RowView<'a> {
                 out.copy_from_slice(self.read(*x));
                 isa.run(Cap { x: out, scale: *scale, cap: *cap });
             }
-            Step::Quantize { x, out, all, laid } => {
-                if !all && self.is_tiled(*out) || !laid && self.is_one_of_several(*out) {
-                    return;
+            Step::Integers(integers) => {
+                if !self.state.is_made(integers.by, self.row) {
+                    let buffer = &machine.lowered.buffers[integers.x.0];
+                    self.make(integers, 0..buffer.row_bytes / size_of::<f32>());
                 }
-                isa.run(Quantize { x: self.read(*x), out: self.write::<Group>(*out) });
             }
             Step::Split { x, form, out } => {
                 if self.is_tiled(*out) {
                     self.split(self.read(*x), *form, *out);
-                }
-            }
-            Step::Lay { x, form, out, sums } => {
-                if self.is_one_of_several(*out) {
-                    self.lay(self.read(*x), *form, *out, *sums);
                 }
             }
             Step::Rotate(rotation) => self.rotate(rotation),
@@ -179,29 +184,61 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// Writes the row's lines in the tiles of its block.
-    fn lay(&self, x: &[f32], form: LaidForm, out: BufferId, sums: bool) {
-        let (block, line) = (self.row / tiles::TILE_ROWS, self.row % tiles::TILE_ROWS);
-        let out = self.machine.laid(self.state, out, form, block, x.len() / TILE);
-        // SAFETY: only the worker that has the row touches its lines, and tiles are used only where the processor has them.
-        unsafe { tiles::Lay { x, out, line, sums }.run() };
+    /// Makes integers of some columns, whole tiles of them, if the row is one of those that are multiplied so.
+    pub(crate) fn make(&self, integers: &Integers, columns: Range<usize>) {
+        let (out, tiles) = (integers.out, columns.start / TILE..columns.end / TILE);
+        let x = self.columns(integers.x, columns);
+        match integers.form {
+            IntegerForm::Groups { all, laid } => {
+                if (all || !self.is_tiled(out)) && (laid || !self.is_one_of_several(out)) {
+                    self.machine.isa.run(Quantize { x, out: self.columns::<Group>(out, tiles) });
+                }
+            }
+            IntegerForm::Laid { form, sums } => {
+                if self.is_one_of_several(out) {
+                    let (block, line) = (self.row / tiles::TILE_ROWS, self.row % tiles::TILE_ROWS);
+                    let width = self.machine.lowered.buffers[integers.x.0].row_bytes / size_of::<f32>();
+                    let out = self.machine.laid(self.state, out, form, block, width / TILE);
+                    // SAFETY: only this worker touches these tiles of the row, and tiles are used only where the processor has
+                    // them.
+                    unsafe { tiles::Lay { x, out, first: tiles.start, line, sums }.run() };
+                }
+            }
+        }
     }
 
     fn rotate(&self, r: &Rotation) {
-        let row = self.state.rows[self.row];
-        let isa = self.machine.isa;
         if let Some(rope) = r.rope {
-            let rope = &self.machine.ropes[rope];
-            let (cos, sin) = rope.row(row.position as usize);
             for (from, to) in [(r.q, r.q_out), (r.k, r.stored.k)] {
                 let x = self.write::<f32>(to);
                 x.copy_from_slice(self.read(from));
-                isa.run(Rotate { x, head_dim: r.stored.head_dim, layout: rope.layout, cos, sin });
+                self.turn(r, rope, x);
             }
         }
         if !self.state.writes_late {
             self.store(&r.stored);
         }
+    }
+
+    /// Rotates some heads of the row.
+    fn turn(&self, r: &Rotation, rope: usize, x: &mut [f32]) {
+        let rope = &self.machine.ropes[rope];
+        let (cos, sin) = rope.row(self.state.rows[self.row].position as usize);
+        self.machine.isa.run(Rotate { x, head_dim: r.stored.head_dim, layout: rope.layout, cos, sin });
+    }
+
+    /// Rotates the key of a head, and the queries that share it, and writes the key and the value to the cache.
+    pub(crate) fn rotate_head(&self, r: &Rotation, head: usize, sharing: usize) {
+        if let Some(rope) = r.rope {
+            for (from, to, heads) in [(r.q, r.q_out, sharing), (r.k, r.stored.k, 1)] {
+                let length = heads * r.stored.head_dim;
+                let columns = head * length..(head + 1) * length;
+                let x = self.columns::<f32>(to, columns.clone());
+                x.copy_from_slice(self.columns(from, columns));
+                self.turn(r, rope, x);
+            }
+        }
+        self.remember(&r.stored, head);
     }
 
     /// Writes the row's keys and values to the cache.

@@ -15,7 +15,8 @@ use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::pool::{Team, Turns};
 use crate::simd::LANES;
-use crate::step::{Attention, Linear, LinearPart, Rotation, Several, Step, Stored, Then};
+use crate::step::{Attention, Integers, Linear, LinearPart, Rotation, Several, Step, Stored, Then};
+use crate::walk_attend::Attending;
 use crate::walk_rows::RowView;
 
 /// Rows of a product that is shared out by the workers' pace, at most: of more it takes so long that the last one says little of the next.
@@ -43,8 +44,11 @@ impl Machine {
         let workers = team.size();
         match step {
             Step::Linear(linear) => self.linear(linear, state, worker, team),
-            Step::Attend { attention, stored } => {
-                self.attend(attention, stored.as_ref(), state, worker, team);
+            Step::Attend { attention, rotation, makes } => {
+                self.attend(
+                    &Attending { a: attention, rotation: rotation.as_ref(), makes, state, worker },
+                    team,
+                );
             }
             Step::Weights(step) => self.weigh(step, state, worker, workers),
             Step::ExpertsUp(step) => self.experts_up(step, state, worker, workers),
@@ -57,9 +61,8 @@ impl Machine {
             | Step::Gate { out, .. }
             | Step::Activate { out, .. }
             | Step::Cap { out, .. }
-            | Step::Quantize { out, .. }
+            | Step::Integers(Integers { out, .. })
             | Step::Split { out, .. }
-            | Step::Lay { out, .. }
             | Step::Route { out, .. }
             | Step::Gather { out, .. }
             | Step::Rotate(Rotation { q_out: out, .. })
@@ -199,8 +202,12 @@ impl Machine {
         for row in 0..count {
             match turn.linear.then {
                 Then::Nothing => {}
+                // What follows takes them as the tiles that were made of them.
                 Then::Gate { tiles: Some(_), .. } | Then::Activate { pairs: Some(_), .. }
-                    if state.rows[row].phase == Phase::Prompt => {}
+                    if state.rows[row].phase == Phase::Prompt =>
+                {
+                    continue;
+                }
                 Then::Gate { activation, out, .. } => {
                     // SAFETY: columns this worker has just computed, and the same of the output.
                     let (gate, up, out) = unsafe {
@@ -219,6 +226,10 @@ impl Machine {
                     let x = unsafe { self.cut(parts[0].out, row, &columns) };
                     self.isa.run(Cap { x, scale, cap });
                 }
+            }
+            if !state.redundant && !columns.is_empty() {
+                let view = RowView::new(self, state, turn.worker, row);
+                turn.linear.makes.iter().for_each(|integers| view.make(integers, columns.clone()));
             }
         }
     }

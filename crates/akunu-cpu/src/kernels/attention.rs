@@ -2,9 +2,11 @@
 //!
 //! A *query* is one head of one row.
 
+use akunu_program::BLOCK;
+
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::cache::padded;
+use super::cache::{SUBTILES, padded};
 
 /// Queries worked on together at most.
 pub(super) const QUERIES: usize = 4;
@@ -18,9 +20,21 @@ pub(crate) const fn state_len(dim: usize) -> usize {
     STATE_HEAD + dim
 }
 
+/// The positions of a block.
+pub(super) const POSITIONS: [[f32; LANES]; SUBTILES] = {
+    let mut positions = [[0.0; LANES]; SUBTILES];
+    let mut i = 0;
+    while i < BLOCK {
+        positions[i / LANES][i % LANES] = i as f32;
+        i += 1;
+    }
+    positions
+};
+
 /// The state of a query that has seen nothing.
 pub(crate) fn clear(state: &mut [f32]) {
-    state.fill(0.0);
+    // Not at once: it is so little that a call would take longer.
+    state.as_chunks_mut::<LANES>().0.iter_mut().for_each(|vector| *vector = [0.0; LANES]);
     state[0] = f32::NEG_INFINITY;
 }
 
@@ -34,40 +48,48 @@ pub(super) fn scaled<S: Simd>(sum: S::F, scale: S::F, cap: Option<f32>) -> S::F 
     }
 }
 
-/// Turns scores, whole vectors of them, into weights relative to the largest score so far, and brings the state to that scale.
+/// Turns scores of the first positions of a block into weights relative to the largest score so far, and brings the state to that
+/// scale. Of the positions some are seen, from the first one to the one after the last.
 #[inline(always)]
-pub(super) fn soften<S: Simd>(scores: &mut [f32], [begin, end]: [usize; 2], state: &mut [f32]) {
+pub(super) fn soften<S: Simd, const V: usize>(
+    mut scores: [S::F; V],
+    [begin, end]: [usize; 2],
+    state: &mut [f32],
+) -> [S::F; V] {
     if begin >= end {
-        scores.fill(0.0);
-        return;
+        return [S::splat(0.0); V];
     }
-    scores[..begin].fill(f32::NEG_INFINITY);
-    scores[end..].fill(f32::NEG_INFINITY);
-    let scores = scores.as_chunks_mut::<LANES>().0;
-    let mut block = S::splat(f32::NEG_INFINITY);
-    for scores in &*scores {
-        block = S::max(block, S::load(scores));
+    let none = S::splat(f32::NEG_INFINITY);
+    let mut block = none;
+    for (i, score) in scores.iter_mut().enumerate() {
+        if begin > i * LANES || end < (i + 1) * LANES {
+            let positions = S::load(&POSITIONS[i]);
+            *score = S::select_less(positions, S::splat(begin as f32), none, *score);
+            *score = S::select_less(positions, S::splat(end as f32), *score, none);
+        }
+        block = S::max(block, *score);
     }
     let before = state[0];
     let largest = if S::any_above(block, S::splat(before)) { S::largest(block).max(before) } else { before };
     let mut total = S::splat(0.0);
-    for scores in scores {
-        let weights = S::exp(S::sub(S::load(scores), S::splat(largest)));
-        total = S::add(total, weights);
-        S::store(weights, scores);
+    for score in &mut scores {
+        *score = S::exp(S::sub(*score, S::splat(largest)));
+        total = S::add(total, *score);
     }
     let sum = S::sum(total);
-    if before == largest {
+    state[0] = largest;
+    if before == largest || before == f32::NEG_INFINITY {
+        // There is nothing to bring to another scale.
         state[1] += sum;
-        return;
+        return scores;
     }
     let mut shrink = [0.0; LANES];
     S::store(S::exp(S::splat(before - largest)), &mut shrink);
-    state[0] = largest;
     state[1] = state[1] * shrink[0] + sum;
     for sums in &mut state.as_chunks_mut::<LANES>().0[1..] {
         S::store(S::mul(S::load(sums), S::splat(shrink[0])), sums);
     }
+    scores
 }
 
 /// Turns scores into weights that sum to 1.

@@ -237,18 +237,22 @@ impl Kernel for Remember<'_> {
         match self.plane {
             Plane::Half(start) => {
                 for (i, x) in self.x.chunks(LANES).enumerate() {
+                    let place = first + i * LANES * step;
                     if step == 1 && x.len() == LANES {
                         // SAFETY: so many places of this position, side by side.
-                        let place = unsafe { &mut *start.add(first + i * LANES).cast() };
-                        S::store_f16(limited::<S>(x), place);
+                        S::store_f16(limited::<S>(x), unsafe { &mut *start.add(place).cast() });
                         continue;
                     }
                     let mut bits = [0; LANES];
                     S::store_f16(limited::<S>(x), &mut bits);
-                    for (j, bits) in bits[..x.len()].iter().enumerate() {
-                        // SAFETY: a place of this position in the plane.
-                        unsafe { *start.add(first + (i * LANES + j) * step) = *bits };
-                    }
+                    let write = |count: usize| {
+                        for (j, bits) in bits[..count].iter().enumerate() {
+                            // SAFETY: a place of this position in the plane.
+                            unsafe { *start.add(place + j * step) = *bits };
+                        }
+                    };
+                    // Whole vectors are written without a loop.
+                    if x.len() == LANES { write(LANES) } else { write(x.len()) }
                 }
             }
             Plane::Byte { codes, scales } => {

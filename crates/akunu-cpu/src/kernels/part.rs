@@ -4,6 +4,7 @@
 //! that each is read and converted once for several of them. What a query gets does not depend on its neighbours.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use akunu_program::{BLOCK, KV_GROUP};
 
@@ -94,9 +95,24 @@ impl<T: Tile> Ahead<T> {
     }
 }
 
-/// Scores, and then weights, of the positions of a tile for some queries.
-#[repr(align(64))]
-struct Scores<const Q: usize>([[f32; BLOCK]; Q]);
+/// Weights of the first positions of a tile for some queries. What they are made for is written, and the rest is not there.
+struct Weights<const Q: usize>([[MaybeUninit<[f32; LANES]>; SUBTILES]; Q]);
+
+impl<const Q: usize> Weights<Q> {
+    const NONE: Self = Weights([const { [const { MaybeUninit::uninit() }; SUBTILES] }; Q]);
+
+    /// The weight of a position.
+    ///
+    /// # Safety
+    /// It has been written.
+    #[inline(always)]
+    unsafe fn of(&self, query: usize, position: usize) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.get_unchecked(query).get_unchecked(position / LANES).assume_init_ref()[position % LANES]
+        }
+    }
+}
 
 /// Attends to the tiles of one part.
 pub(crate) struct AttendPart<'a> {
@@ -191,28 +207,45 @@ impl<T: Tile> SeenTile<T> {
 
     #[inline(always)]
     fn add_seen<S: Simd, const Q: usize>(self, queries: &[f32], state: &mut [f32]) {
-        let SeenTile { dim, seen: [begin, end], .. } = self;
+        let SeenTile { dim, seen: [_, end], .. } = self;
         let (queries, state) = (&queries[..Q * dim], &mut state[..Q * state_len(dim)]);
         let mut ahead = Ahead::<T>::new(self.next, dim);
-        let mut scores = Scores([[0.0; BLOCK]; Q]);
-        let subtiles = end.div_ceil(LANES);
-        match subtiles {
-            1 => self.scores::<S, Q, 1>(queries, &mut ahead, &mut scores),
-            2 => self.scores::<S, Q, 2>(queries, &mut ahead, &mut scores),
-            _ => self.scores::<S, Q, SUBTILES>(queries, &mut ahead, &mut scores),
-        }
-        for (scores, state) in scores.0.iter_mut().zip(state.chunks_exact_mut(state_len(dim))) {
-            soften::<S>(&mut scores[..subtiles * LANES], [begin, end], state);
+        let mut weights = Weights::<Q>::NONE;
+        match end.div_ceil(LANES) {
+            1 => self.weigh::<S, Q, 1>(queries, state, &mut ahead, &mut weights),
+            2 => self.weigh::<S, Q, 2>(queries, state, &mut ahead, &mut weights),
+            _ => self.weigh::<S, Q, SUBTILES>(queries, state, &mut ahead, &mut weights),
         }
         let vectors = dim / LANES;
         let mut column = 0;
         while column + COLUMNS <= vectors {
-            self.sum_values::<S, Q, COLUMNS>(column, &scores, state, &mut ahead);
+            self.sum_values::<S, Q, COLUMNS>(column, &weights, state, &mut ahead);
             column += COLUMNS;
         }
         while column < vectors {
-            self.sum_values::<S, Q, 1>(column, &scores, state, &mut ahead);
+            self.sum_values::<S, Q, 1>(column, &weights, state, &mut ahead);
             column += 1;
+        }
+    }
+
+    /// The weights of the positions of the first `V` vectors.
+    #[inline(always)]
+    fn weigh<S: Simd, const Q: usize, const V: usize>(
+        &self,
+        queries: &[f32],
+        state: &mut [f32],
+        ahead: &mut Ahead<T>,
+        weights: &mut Weights<Q>,
+    ) {
+        let scores = self.scores::<S, Q, V>(queries, ahead);
+        let states = state.chunks_exact_mut(state_len(self.dim));
+        for ((scores, state), weights) in scores.into_iter().zip(states).zip(&mut weights.0) {
+            let softened = soften::<S, V>(scores, self.seen, state);
+            for (weight, to) in softened.into_iter().zip(weights) {
+                let mut lanes = [0.0; LANES];
+                S::store(weight, &mut lanes);
+                to.write(lanes);
+            }
         }
     }
 
@@ -222,8 +255,7 @@ impl<T: Tile> SeenTile<T> {
         &self,
         queries: &[f32],
         ahead: &mut Ahead<T>,
-        scores: &mut Scores<Q>,
-    ) {
+    ) -> [[S::F; V]; Q] {
         let dim = self.dim;
         assert!(queries.len() == Q * dim && V <= SUBTILES);
         let mut sums = [[S::splat(0.0); V]; Q];
@@ -249,11 +281,10 @@ impl<T: Tile> SeenTile<T> {
             }
         }
         let scale = S::splat(self.scale);
-        for (sums, scores) in sums.into_iter().zip(&mut scores.0) {
-            for (sum, scores) in sums.into_iter().zip(scores.as_chunks_mut().0) {
-                S::store(scaled::<S>(sum, scale, self.cap), scores);
-            }
+        for sum in sums.as_flattened_mut() {
+            *sum = scaled::<S>(*sum, scale, self.cap);
         }
+        sums
     }
 
     /// Adds the values by their weights, in some vectors of the head.
@@ -261,7 +292,7 @@ impl<T: Tile> SeenTile<T> {
     fn sum_values<S: Simd, const Q: usize, const C: usize>(
         &self,
         column: usize,
-        weights: &Scores<Q>,
+        weights: &Weights<Q>,
         state: &mut [f32],
         ahead: &mut Ahead<T>,
     ) {
@@ -295,8 +326,8 @@ impl<T: Tile> SeenTile<T> {
                     }
                 }
                 for (q, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: `position` is below `end`, and that at most `BLOCK`.
-                    let weight = S::splat(unsafe { *weights.0[q].get_unchecked(position) });
+                    // SAFETY: `position` is below `end`, up to which there are weights.
+                    let weight = S::splat(unsafe { weights.of(q, position) });
                     for c in 0..C {
                         sums[c] = S::fma(values[c], weight, sums[c]);
                     }
@@ -328,9 +359,12 @@ impl<T: Tile> Kernel for ScoreBlock<'_, T> {
     fn run<S: Simd>(self) {
         let ScoreBlock { tile, dim, query, scale, out } = self;
         let tile = SeenTile { tile, dim, seen: [0, out.len()], scale, cap: None, next: Next::UNKNOWN };
-        let mut scores = Scores([[0.0; BLOCK]]);
-        tile.scores::<S, 1, SUBTILES>(&query[..dim], &mut Ahead::new(Next::UNKNOWN, dim), &mut scores);
-        out.copy_from_slice(&scores.0[0][..out.len()]);
+        let [scores] = tile.scores::<S, 1, SUBTILES>(&query[..dim], &mut Ahead::new(Next::UNKNOWN, dim));
+        for (score, out) in scores.into_iter().zip(out.chunks_mut(LANES)) {
+            let mut lanes = [0.0; LANES];
+            S::store(score, &mut lanes);
+            out.copy_from_slice(&lanes[..out.len()]);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use akunu_program::BLOCK;
 use crate::memory::{Plain, Shared};
 use crate::simd::{Kernel, LANES, Simd};
 
-use super::attention::state_len;
+use super::attention::{POSITIONS, state_len};
 use super::cache::{SUBTILES, WideTile};
 
 /// Queries worked on together: by four vectors of positions, or of a head, they are 24 vectors of sums, and there are 32 registers;
@@ -312,17 +312,6 @@ impl AttendBlock<'_> {
         C
     }
 }
-
-/// The positions of a block.
-const POSITIONS: [[f32; LANES]; SUBTILES] = {
-    let mut positions = [[0.0; LANES]; SUBTILES];
-    let mut i = 0;
-    while i < BLOCK {
-        positions[i / LANES][i % LANES] = i as f32;
-        i += 1;
-    }
-    positions
-};
 
 /// What some queries found.
 pub(crate) struct Finish<'a> {

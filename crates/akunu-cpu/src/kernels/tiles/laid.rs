@@ -93,6 +93,8 @@ const ORDER: [u16; 2 * LANES] = {
 pub(crate) struct Lay<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) out: Laid,
+    /// Which tile of columns `x` begins with.
+    pub(crate) first: usize,
     /// Which row of the block.
     pub(crate) line: usize,
     /// Whether floats are asked for their sums.
@@ -125,14 +127,15 @@ impl Lay<'_> {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub(crate) unsafe fn run(self) {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
-        assert!(self.line < self.out.lines);
+        let tiles = self.x.as_chunks::<TILE>().0;
+        assert!(self.line < self.out.lines && self.first + tiles.len() <= self.out.tiles);
         let floats = self.out.form == LaidForm::Floats;
         let low_range = if floats { (1 << LOW_BITS) as f32 } else { 256.0 };
         // SAFETY: the caller's promise; vectors of the size of what they are read from.
         unsafe {
             let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
             let (up, down) = (_mm512_set1_ps(low_range), _mm512_set1_ps(1.0 / low_range));
-            for (tile, x) in self.x.as_chunks::<TILE>().0.iter().enumerate() {
+            for (tile, x) in (self.first..).zip(tiles) {
                 let x = [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x[LANES..].as_ptr())];
                 let (scale, inverse) = scale_of(stretch::largest(&x));
                 let inverse = _mm512_set1_ps(inverse);
@@ -190,7 +193,7 @@ mod tests {
                 x[TILE + at] = wrong;
                 // SAFETY: the processor has AVX-512, and there is room for two tiles in either form.
                 unsafe {
-                    Lay { x: &x, out, line: 3, sums: true }.run();
+                    Lay { x: &x, out, first: 0, line: 3, sums: true }.run();
                     let scales = [0, 1].map(|tile| (*out.numbers(tile).add(3)).scale);
                     assert!(scales[0].is_finite() && scales[1].is_nan(), "{form:?}: {at}");
                     if form == LaidForm::Floats {

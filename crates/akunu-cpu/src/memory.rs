@@ -64,6 +64,31 @@ impl Shared {
         })
     }
 
+    /// How many large pages hold the first bytes, if it lies in such.
+    pub(crate) fn pages(&self, bytes: usize) -> usize {
+        #[cfg(target_os = "linux")]
+        if self.pages.is_some() {
+            return bytes.min(self.len).div_ceil(LARGE_PAGE);
+        }
+        let _ = bytes;
+        0
+    }
+
+    /// Uses a large page for the first time, so that the system clears it for whoever does this.
+    ///
+    /// # Safety
+    /// Nobody has used it before, nor does meanwhile.
+    pub(crate) unsafe fn begin_page(&self, page: usize) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: the caller's promise.
+        unsafe {
+            // The page is zero anyway.
+            std::ptr::write_volatile(self.start_of::<u8>(page * LARGE_PAGE, 1), 0);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = page;
+    }
+
     /// A view of `count` values from byte `offset` on.
     ///
     /// # Safety

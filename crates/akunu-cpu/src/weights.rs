@@ -24,6 +24,23 @@ pub(crate) struct CpuWeights {
 
 impl Weights for CpuWeights {}
 
+/// Large pages that each worker begins at a time: so many that nobody waits for the last one for long.
+const PAGES: usize = 8;
+
+/// Begins the pages of the weights up to a byte, and some more, each by one worker: where two begin one together, the system clears two
+/// and throws one away. Returns how many are begun.
+fn begin_pages(data: &Shared, begun: usize, end: usize, pool: &Pool) -> Result<usize> {
+    let asked = data.pages(end);
+    if asked <= begun {
+        return Ok(begun);
+    }
+    let until = asked.max(begun + PAGES * pool.size()).min(data.pages(usize::MAX));
+    // SAFETY: what is packed so far lies in the pages before.
+    pool.each(until - begun, &|page| unsafe { data.begin_page(begun + page) })
+        .map_err(|broken| Error::Device(broken.to_string()))?;
+    Ok(until)
+}
+
 impl CpuWeights {
     /// Packs the weights one after the other into one region, in the order of their use, and gives back the memory of each
     /// original: there is never a second copy of more than one.
@@ -41,7 +58,7 @@ impl CpuWeights {
             }
         }
         let data = Arc::new(Shared::for_user(bytes, "the weights")?);
-        let mut start = 0;
+        let (mut start, mut begun) = (0, 0);
         for used in uses {
             let name = || used.name.clone();
             let tensor = source.find(&used.name).ok_or_else(|| Error::NoWeight(name()))?;
@@ -52,6 +69,10 @@ impl CpuWeights {
             let vector = used.role.vector.then(|| tensor.to_f32()).transpose()?;
             if let Some(bad) = vector.iter().flatten().position(|v| !v.is_finite()) {
                 return Err(Error::NotFinite { name: name(), row: bad / used.cols });
+            }
+            if used.role.is_matrix() {
+                let end = start + packed_bytes(&tensor, used.role, isa)?;
+                begun = begin_pages(&data, begun, end, pool)?;
             }
             let pack = || Matrix::pack(&tensor, used.role, isa, &data, start, pool);
             let matrix = used.role.is_matrix().then(pack).transpose()?;

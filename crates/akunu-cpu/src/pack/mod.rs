@@ -4,6 +4,7 @@
 mod extract;
 mod fit;
 mod form;
+mod interleave;
 mod panel;
 
 pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TILE, TILES_PER_SUPER};
@@ -56,6 +57,7 @@ impl Matrix {
         let planes = form.planes(cols);
         let panels = rows.div_ceil(LANES);
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
+        let failed = |_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name));
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
             let at = start + panel * planes.end;
@@ -65,14 +67,14 @@ impl Matrix {
             let written = unsafe {
                 match form {
                     Form::Pairs => matrix.write_pairs(panel, tensor),
-                    _ => panel::write(data.get_mut(at, planes.end), form, tensor, lanes),
+                    _ => panel::write(data.get_mut(at, planes.end), form, tensor, lanes, isa),
                 }
             };
             if let Err(row) = written {
                 bad_row.fetch_min(row, Ordering::Relaxed);
             }
         })
-        .map_err(|_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name)))?;
+        .map_err(failed)?;
         match bad_row.into_inner() {
             usize::MAX => Ok(matrix),
             row => Err(Error::NotFinite { name: tensor.name.to_owned(), row }),

@@ -6,6 +6,8 @@ use akunu_format::{Data, Tensor};
 
 use super::extract::{Part, STRETCH};
 use super::form::{Codes, Form, Planes, Scales, TILE, TILES_PER_SUPER};
+use super::interleave::interleave;
+use crate::Isa;
 use crate::memory::ask;
 use crate::simd::LANES;
 
@@ -24,16 +26,17 @@ pub(super) fn write(
     form: Form,
     tensor: &Tensor<'_>,
     rows: Range<usize>,
+    isa: Isa,
 ) -> Result<(), usize> {
     let cols = tensor.row_len();
     let planes = form.planes(cols);
     match (form, tensor.data) {
-        (Form::F32, Data::Blocks { bytes, .. }) => floats::<4>(data, bytes, cols, &rows),
-        (Form::F16 | Form::Bf16, Data::Blocks { bytes, .. }) => floats::<2>(data, bytes, cols, &rows),
+        (Form::F32, Data::Blocks { bytes, .. }) => floats::<4>(isa, data, bytes, cols, &rows),
+        (Form::F16 | Form::Bf16, Data::Blocks { bytes, .. }) => floats::<2>(isa, data, bytes, cols, &rows),
         (Form::Int { codes, scales, .. }, Data::Blocks { dtype, bytes }) => {
             let size = |columns: usize| columns / dtype.block_len() * dtype.block_bytes();
             let (row_size, stretch) = (size(cols), size(STRETCH));
-            integers(data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+            integers(isa, data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
                 let stored = &bytes[row * row_size..(row + 1) * row_size];
                 let start = columns.start / STRETCH * stretch;
                 // Sixteen rows are read side by side: too many places for the processor to foresee.
@@ -44,7 +47,7 @@ pub(super) fn write(
             });
         }
         (Form::Int { codes, scales, .. }, Data::Affine(affine)) => {
-            integers(data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+            integers(isa, data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
                 part.affine(&affine, codes, row, columns);
             });
         }
@@ -65,21 +68,22 @@ pub(super) fn write(
 }
 
 /// Rows of floats of `N` bytes.
-fn floats<const N: usize>(panel: &mut [u8], bytes: &[u8], cols: usize, rows: &Range<usize>) {
+fn floats<const N: usize>(isa: Isa, panel: &mut [u8], bytes: &[u8], cols: usize, rows: &Range<usize>) {
     let none = vec![0; if rows.len() < LANES { N * cols } else { 0 }];
     let mut lanes = [&none[..]; LANES];
     for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
         *lane = &bytes[row * N * cols..(row + 1) * N * cols];
     }
-    interleave::<N>(panel, lanes);
+    interleave::<N>(isa, panel, lanes);
 }
 
 /// [`interleave`] for numbers of one size.
-type Interleave = fn(&mut [u8], [&[u8]; LANES]);
+type Interleave = fn(Isa, &mut [u8], [&[u8]; LANES]);
 
 /// Rows of integers under scales: `take` takes some columns of one apart. A stretch of all rows is put side by side before the
 /// next: what is between stays in the first cache.
 fn integers(
+    isa: Isa,
     panel: &mut [u8],
     planes: &Planes,
     (codes, scales): (Codes, Scales),
@@ -101,18 +105,22 @@ fn integers(
         }
         let (first, tiles) = (columns.start / TILE, columns.len() / TILE);
         let words = lanes(&parts, |part| part.codes[..codes.bits() * tiles].as_flattened());
-        interleave::<4>(&mut panel[first * codes.tile_bytes()..], words);
+        interleave::<4>(isa, &mut panel[first * codes.tile_bytes()..], words);
         let (at, len) = (size * first * LANES, size * tiles);
-        put(&mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
+        put(isa, &mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
         if scales.min_apart() {
-            put(&mut panel[planes.mins + at..], lanes(&parts, |part| &part.mins[..len]));
+            put(isa, &mut panel[planes.mins + at..], lanes(&parts, |part| &part.mins[..len]));
         }
         let at = 2 * (first / TILES_PER_SUPER) * LANES;
         if scales.supers() {
-            interleave::<2>(&mut panel[planes.supers + at..], lanes(&parts, |part| &part.supers[..]));
+            interleave::<2>(isa, &mut panel[planes.supers + at..], lanes(&parts, |part| &part.supers[..]));
         }
         if scales.supers() && scales.min() {
-            interleave::<2>(&mut panel[planes.super_mins + at..], lanes(&parts, |part| &part.super_mins[..]));
+            interleave::<2>(
+                isa,
+                &mut panel[planes.super_mins + at..],
+                lanes(&parts, |part| &part.super_mins[..]),
+            );
         }
     }
 }
@@ -126,38 +134,21 @@ fn lanes<'a>(parts: &'a [Part; LANES], of: impl Fn(&'a Part) -> &'a [u8]) -> [&'
     lanes
 }
 
-/// Puts the numbers of sixteen rows, of `N` bytes each and equally many, side by side. Loops count here, since compilers do not
-/// always see through iterators side by side, and then packing takes up to twice as long.
-fn interleave<const N: usize>(plane: &mut [u8], rows: [&[u8]; LANES]) {
-    let count = rows[0].len() / N;
-    assert!(rows.iter().all(|row| row.len() >= N * count) && plane.len() >= N * LANES * count);
-    let mut from = [std::ptr::null::<[u8; N]>(); LANES];
-    for lane in 0..LANES {
-        from[lane] = rows[lane].as_ptr().cast();
-    }
-    let to = plane.as_mut_ptr().cast::<[[u8; N]; LANES]>();
-    for i in 0..count {
-        // SAFETY: there are so many numbers of each row, and room for as many of all. Bytes need not be aligned.
-        unsafe {
-            let vector = &mut *to.add(i);
-            for lane in 0..LANES {
-                vector[lane] = *from[lane].add(i);
-            }
-        }
-    }
-}
-
 /// The lane of a number that is not finite.
 fn not_finite_16(planes: &[u8], exponent: u16) -> Option<usize> {
     let bad = |number: &[u8; 2]| u16::from_le_bytes(*number) & exponent == exponent;
-    let vectors = planes.as_chunks::<2>().0.as_chunks::<LANES>().0;
-    let any = |vector: &[[u8; 2]; LANES]| vector.iter().fold(false, |any, number| any | bad(number));
-    vectors.iter().find(|vector| any(vector)).and_then(|vector| vector.iter().position(bad))
+    lane_of(planes.as_chunks().0, bad)
 }
 
 fn not_finite_32(planes: &[u8]) -> Option<usize> {
     let bad = |number: &[u8; 4]| u32::from_le_bytes(*number) & F32_EXPONENT == F32_EXPONENT;
-    let vectors = planes.as_chunks::<4>().0.as_chunks::<LANES>().0;
-    let any = |vector: &[[u8; 4]; LANES]| vector.iter().fold(false, |any, number| any | bad(number));
-    vectors.iter().find(|vector| any(vector)).and_then(|vector| vector.iter().position(bad))
+    lane_of(planes.as_chunks().0, bad)
+}
+
+/// The lane of a number that is bad. There is hardly ever one: many are looked at before anything hangs on what was seen.
+#[inline(always)]
+fn lane_of<const N: usize>(numbers: &[[u8; N]], bad: impl Fn(&[u8; N]) -> bool) -> Option<usize> {
+    const MANY: usize = 64 * LANES;
+    let any = |numbers: &&[[u8; N]]| numbers.iter().fold(false, |any, number| any | bad(number));
+    numbers.chunks(MANY).find(any).and_then(|many| many.iter().position(bad)).map(|at| at % LANES)
 }

@@ -400,7 +400,8 @@ impl State {
         self.writes_late && !self.redundant
     }
 
-    /// Whether the integers of a row have been made by the step before.
+    /// Whether the integers of a row have been made by the step before. Where that made tiles of prompt rows instead, nobody asks for
+    /// their integers: such tiles are what all that follows takes.
     pub(crate) fn is_made(&self, by: Maker, row: usize) -> bool {
         !self.redundant
             && match by {

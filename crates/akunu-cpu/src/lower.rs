@@ -131,7 +131,7 @@ struct Lowering<'a> {
     laid: HashMap<(ValueId, LaidForm), Made>,
 }
 
-/// [`Op::Attend`], with queries that are ready.
+/// [`Op::Attend`], of queries that are ready or that it makes ready itself.
 #[derive(Clone, Copy)]
 struct Attend {
     q: BufferId,

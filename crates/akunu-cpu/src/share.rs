@@ -196,6 +196,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn units_stay_together() {
+        let parts = [part(16, 1536), part(0, 1536)];
+        let sharing =
+            Sharing { panels: panels_of(&parts), costs: vec![36864; 2], workers: 2, same: true, unit: 2 };
+        let shares = [0..3, 3..10, 10..1000].map(|share| sharing.share(share, 1000).unwrap().to_vec());
+        let [few, several] = sharing.pieces();
+        assert!(few.len() > 2 && several.len() > 2);
+        for panels in [sharing.even(), few, several, shares.to_vec()].into_iter().flatten().flatten() {
+            // From the first panel of each part on, of which one is odd.
+            assert!((panels.end - panels.start).is_multiple_of(2), "{panels:?}");
+        }
+    }
+
     /// Those of the tests of bits, and of a model of 1.1B.
     #[test]
     fn large_products_are_cut() {

@@ -174,46 +174,40 @@ impl Machine {
         let width = a.sharing * a.head_dim;
         let made = makes.iter().filter(|integers| state.is_made(integers.by, row));
         made.for_each(|integers| view(row).make(integers, head * width..(head + 1) * width));
-        // Where its key is written was often another worker's, and has been asked for meanwhile.
+        // Where its key is written was often another worker's, and has been asked for meanwhile if the context is short.
         if then.is_some() {
             rotate(row_then, head_then);
         }
     }
 
-    /// The queries of a head of one row, padded: `[query][dim]`. Those that need no padding are left where they are.
-    fn queries_of_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
-        if padded(a.head_dim) != a.head_dim {
-            return self.queries(
-                a,
-                state,
-                worker,
-                RowBlock { first: row, rows: 1, phase: Phase::Decode },
-                head,
-            );
-        }
+    /// The queries of a row that share a head.
+    fn heads(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
         let row = self.start(state, a.q, worker) + row * self.lowered.buffers[a.q.0].row_bytes;
         let count = a.sharing * a.head_dim;
         // SAFETY: rotated queries are complete since the last barrier or are this worker's own.
         unsafe { self.arena.get(row + head * count * size_of::<f32>(), count) }
     }
 
+    /// The same, padded: `[query][dim]`. Those that need no padding are left where they are.
+    fn queries_of_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
+        if padded(a.head_dim) == a.head_dim {
+            return self.heads(a, state, worker, row, head);
+        }
+        self.queries(a, state, worker, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head)
+    }
+
     /// Copies the queries of a head of some rows to the worker's scratch, padded: `[row][query][dim]`.
     fn queries(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) -> &[f32] {
         let dim = padded(a.head_dim);
-        let buffer = &self.lowered.buffers[a.q.0];
-        let width = buffer.row_bytes / size_of::<f32>();
-        // SAFETY: rotated queries are complete since the last barrier or are this worker's own; the scratch is its own.
-        let (q, queries): (&[f32], &mut [f32]) = unsafe {
-            let start = self.start(state, a.q, worker) + block.first * buffer.row_bytes;
-            let count = block.rows * a.sharing * dim;
-            (self.arena.get(start, block.rows * width), self.scratch[worker].queries.get_mut(0, count))
-        };
-        let heads = q.chunks_exact(width).flat_map(|row| {
-            row[head * a.sharing * a.head_dim..][..a.sharing * a.head_dim].chunks_exact(a.head_dim)
-        });
-        for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
-            query[..a.head_dim].copy_from_slice(q);
-            query[a.head_dim..].fill(0.0);
+        // SAFETY: the scratch is the worker's own.
+        let queries: &mut [f32] =
+            unsafe { self.scratch[worker].queries.get_mut(0, block.rows * a.sharing * dim) };
+        for (row, queries) in (block.first..).zip(queries.chunks_exact_mut(a.sharing * dim)) {
+            let heads = self.heads(a, state, worker, row, head).chunks_exact(a.head_dim);
+            for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
+                query[..a.head_dim].copy_from_slice(q);
+                query[a.head_dim..].fill(0.0);
+            }
         }
         queries
     }

@@ -50,12 +50,22 @@ impl<'a> RowView<'a> {
         unsafe { self.machine.arena.get_mut(offset, count) }
     }
 
-    /// Some columns of a buffer's row, or some groups, that are this worker's alone.
+    /// Where some columns of a buffer's row begin, or some groups.
+    fn columns_at<T>(&self, id: BufferId, columns: &Range<usize>) -> usize {
+        self.place::<T>(id, self.row).0 + columns.start * size_of::<T>()
+    }
+
+    /// Some columns of a buffer's row, complete since the last barrier or written by this worker.
+    fn columns(&self, id: BufferId, columns: &Range<usize>) -> &'a [f32] {
+        // SAFETY: nobody writes these columns in this step but this worker, and not while they are looked at.
+        unsafe { self.machine.arena.get(self.columns_at::<f32>(id, columns), columns.len()) }
+    }
+
+    /// Some columns, or groups, that this worker makes.
     #[allow(clippy::mut_from_ref)]
-    fn columns<T: Plain>(&self, id: BufferId, columns: Range<usize>) -> &'a mut [T] {
-        let (offset, _) = self.place::<T>(id, self.row);
-        // SAFETY: they are complete since the last barrier or were made by this worker, and nobody else touches them in this step.
-        unsafe { self.machine.arena.get_mut(offset + columns.start * size_of::<T>(), columns.len()) }
+    fn columns_mut<T: Plain>(&self, id: BufferId, columns: &Range<usize>) -> &'a mut [T] {
+        // SAFETY: nobody else touches them in this step, and this worker looks at them only when they are made.
+        unsafe { self.machine.arena.get_mut(self.columns_at::<T>(id, columns), columns.len()) }
     }
 
     /// Does a row step for this row.
@@ -186,12 +196,13 @@ impl<'a> RowView<'a> {
 
     /// Makes integers of some columns, whole tiles of them, if the row is one of those that are multiplied so.
     pub(crate) fn make(&self, integers: &Integers, columns: Range<usize>) {
+        debug_assert!(columns.start.is_multiple_of(TILE) && columns.end.is_multiple_of(TILE));
         let (out, tiles) = (integers.out, columns.start / TILE..columns.end / TILE);
-        let x = self.columns(integers.x, columns);
+        let x = self.columns(integers.x, &columns);
         match integers.form {
             IntegerForm::Groups { all, laid } => {
                 if (all || !self.is_tiled(out)) && (laid || !self.is_one_of_several(out)) {
-                    self.machine.isa.run(Quantize { x, out: self.columns::<Group>(out, tiles) });
+                    self.machine.isa.run(Quantize { x, out: self.columns_mut::<Group>(out, &tiles) });
                 }
             }
             IntegerForm::Laid { form, sums } => {
@@ -233,8 +244,8 @@ impl<'a> RowView<'a> {
             for (from, to, heads) in [(r.q, r.q_out, sharing), (r.k, r.stored.k, 1)] {
                 let length = heads * r.stored.head_dim;
                 let columns = head * length..(head + 1) * length;
-                let x = self.columns::<f32>(to, columns.clone());
-                x.copy_from_slice(self.columns(from, columns));
+                let x = self.columns_mut(to, &columns);
+                x.copy_from_slice(self.columns(from, &columns));
                 self.turn(r, rope, x);
             }
         }
@@ -257,7 +268,7 @@ impl<'a> RowView<'a> {
         let columns = head * r.head_dim..(head + 1) * r.head_dim;
         for (from, order) in [(r.k, Order::Keys), (r.v, Order::Values)] {
             self.machine.isa.run(Remember {
-                x: &self.read::<f32>(from)[columns.clone()],
+                x: self.columns(from, &columns),
                 plane: self.machine.kv.plane(r.cache, block, head, order),
                 order,
                 dim: padded(r.head_dim),
@@ -268,9 +279,6 @@ impl<'a> RowView<'a> {
 
     /// Joins the parts of the context that were attended to apart; only redundant runs have such.
     fn merge(&self, a: &Attention) {
-        if !self.state.redundant {
-            return;
-        }
         let row = self.state.rows[self.row];
         if row.phase == Phase::Prompt {
             if self.worker > 0 {

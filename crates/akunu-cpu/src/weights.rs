@@ -43,7 +43,7 @@ fn begin_pages(data: &Shared, begun: usize, end: usize, pool: &Pool) -> Result<u
 
 impl CpuWeights {
     /// Packs the weights one after the other into one region, in the order of their use, and gives back the memory of each
-    /// original: there is never a second copy of more than one.
+    /// original: there is never a second copy of more than one, and some pages that were begun ahead.
     pub(crate) fn load(
         source: &dyn TensorSource,
         uses: &[WeightUse],

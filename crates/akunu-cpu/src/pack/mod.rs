@@ -57,7 +57,6 @@ impl Matrix {
         let planes = form.planes(cols);
         let panels = rows.div_ceil(LANES);
         let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
-        let failed = |_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name));
         let bad_row = AtomicUsize::new(usize::MAX);
         pool.each(panels, &|panel| {
             let at = start + panel * planes.end;
@@ -74,7 +73,7 @@ impl Matrix {
                 bad_row.fetch_min(row, Ordering::Relaxed);
             }
         })
-        .map_err(failed)?;
+        .map_err(|_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name)))?;
         match bad_row.into_inner() {
             usize::MAX => Ok(matrix),
             row => Err(Error::NotFinite { name: tensor.name.to_owned(), row }),

@@ -127,6 +127,7 @@ impl Laid {
 pub(crate) struct Lay<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) out: Laid,
+    pub(crate) first: usize,
     pub(crate) line: usize,
     pub(crate) sums: bool,
 }

@@ -31,6 +31,7 @@ mod pool;
 mod rope;
 mod share;
 mod simd;
+mod state;
 mod step;
 mod timing;
 mod walk_attend;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use akunu_program::program::{Slice, WeightId};
 use akunu_program::{Cost, Tally, Timing};
 
-use crate::exec::{Machine, State};
+use crate::exec::Machine;
+use crate::state::State;
 use crate::step::{IntegerForm, Integers, Step};
 
 /// What each step took, and after the last of them choosing the tokens. Only worker 0 writes, so that nobody ever waits for the lock.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use akunu_program::slots::Row;
 use akunu_program::{BLOCK, Phase};
 
-use crate::exec::{Machine, PART, RowBlock, State};
+use crate::exec::{Machine, PART};
 use crate::kernels::attention::{Merge, Soften, state_len};
 use crate::kernels::cache::{AnyTile, WideTile, Widen};
 use crate::kernels::part::{AttendPart, Next, ScoreBlock};
@@ -13,6 +13,7 @@ use crate::kernels::prompt::{AttendBlock, Finish, Level, PromptScratch, factor};
 use crate::kernels::rows::Cap;
 use crate::kv::padded;
 use crate::pool::{Team, Turns};
+use crate::state::{RowBlock, State};
 use crate::step::{Attention, Integers, Rotation, WeightsStep};
 use crate::walk_rows::RowView;
 
@@ -67,6 +68,14 @@ impl Units<'_> {
     }
 }
 
+/// A part of the context of one head of a decode row.
+#[derive(Clone, Copy)]
+struct ContextPart {
+    row: usize,
+    head: usize,
+    part: usize,
+}
+
 impl Machine {
     /// Where the states of some parts of the context lie, for all queries of one row and head: byte offset and count.
     pub(crate) fn part(
@@ -93,8 +102,8 @@ impl Machine {
     }
 
     /// Whoever has time takes the next unit: a head of some rows, or a part of its context.
-    pub(crate) fn attend(&self, attending: &Attending<'_>, team: &Team) {
-        let Attending { a, state, worker, .. } = *attending;
+    pub(crate) fn attend(&self, by: &Attending<'_>, team: &Team) {
+        let Attending { a, state, worker, .. } = *by;
         let together = self.heads_together(a, state, team.size());
         let mut units = Units { turns: Turns::new(team, worker, together), passed: 0 };
         // Whether the worker's next unit is its first, of which nothing was written ahead.
@@ -102,18 +111,18 @@ impl Machine {
         for block in &state.blocks {
             for head in 0..a.kv_heads {
                 if block.phase == Phase::Decode && state.redundant {
-                    self.attend_by_parts(attending, *block, head, &mut units);
+                    self.attend_by_parts(by, *block, head, &mut units);
                     continue;
                 }
                 let Some(distance) = units.take() else { continue };
                 if block.phase == Phase::Decode {
-                    self.attend_whole(attending, block.first, head, distance, first);
+                    self.attend_whole(by, block.first, head, distance, first);
                     first = false;
                     continue;
                 }
                 match &self.scratch[worker].attention_tiles {
-                    Some(scratch) => self.attend_tiles(a, state, worker, *block, head, scratch),
-                    None => self.attend_prompt(a, state, worker, *block, head),
+                    Some(scratch) => self.attend_tiles(by, *block, head, scratch),
+                    None => self.attend_prompt(by, *block, head),
                 }
             }
         }
@@ -128,8 +137,7 @@ impl Machine {
         let mut queries = None;
         for part in parts.clone() {
             let Some(distance) = units.take() else { continue };
-            let queries =
-                *queries.get_or_insert_with(|| self.queries_of_row(a, state, worker, block.first, head));
+            let queries = *queries.get_or_insert_with(|| self.queries_of_row(by, block.first, head));
             if let Some(rotation) = by.rotation
                 && state.writes_late
                 && part == (end - 1) / PART
@@ -139,7 +147,7 @@ impl Machine {
             let later = part - parts.start + distance;
             let (heads, part_then) = (later / parts.len(), parts.start + later % parts.len());
             let after = if head + heads < a.kv_heads {
-                self.next(a, state, block.first, head + heads, begin.max(part_then * PART))
+                self.next(by, block.first, head + heads, begin.max(part_then * PART))
             } else {
                 Next::UNKNOWN
             };
@@ -148,7 +156,7 @@ impl Machine {
             let (states, kept) =
                 unsafe { (self.scratch[worker].states.get_mut(0, count), self.parts.get_mut(offset, count)) };
             // Not in their place: it lies beside another worker's, and processors fetch lines in pairs.
-            self.attend_part(a, state, queries, row, head, part, after, states);
+            self.attend_part(by, queries, ContextPart { row: block.first, head, part }, after, states);
             kept.copy_from_slice(states);
         }
     }
@@ -168,9 +176,8 @@ impl Machine {
         if first {
             rotate(row, head);
         }
-        let after =
-            then.map_or(Next::UNKNOWN, |next| self.next(a, state, row_then, head_then, a.range(*next).0));
-        self.attend_row(a, state, worker, row, head, after);
+        let after = then.map_or(Next::UNKNOWN, |next| self.next(by, row_then, head_then, a.range(*next).0));
+        self.attend_row(by, row, head, after);
         let width = a.sharing * a.head_dim;
         let made = makes.iter().filter(|integers| state.is_made(integers.by, row));
         made.for_each(|integers| view(row).make(integers, head * width..(head + 1) * width));
@@ -181,7 +188,8 @@ impl Machine {
     }
 
     /// The queries of a row that share a head.
-    fn heads(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
+    fn heads(&self, by: &Attending<'_>, row: usize, head: usize) -> &[f32] {
+        let Attending { a, state, worker, .. } = *by;
         let row = self.start(state, a.q, worker) + row * self.lowered.buffers[a.q.0].row_bytes;
         let count = a.sharing * a.head_dim;
         // SAFETY: rotated queries are complete since the last barrier or are this worker's own.
@@ -189,21 +197,22 @@ impl Machine {
     }
 
     /// The same, padded: `[query][dim]`. Those that need no padding are left where they are.
-    fn queries_of_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize) -> &[f32] {
-        if padded(a.head_dim) == a.head_dim {
-            return self.heads(a, state, worker, row, head);
+    fn queries_of_row(&self, by: &Attending<'_>, row: usize, head: usize) -> &[f32] {
+        if padded(by.a.head_dim) == by.a.head_dim {
+            return self.heads(by, row, head);
         }
-        self.queries(a, state, worker, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head)
+        self.queries(by, RowBlock { first: row, rows: 1, phase: Phase::Decode }, head)
     }
 
     /// Copies the queries of a head of some rows to the worker's scratch, padded: `[row][query][dim]`.
-    fn queries(&self, a: &Attention, state: &State, worker: usize, block: RowBlock, head: usize) -> &[f32] {
+    fn queries(&self, by: &Attending<'_>, block: RowBlock, head: usize) -> &[f32] {
+        let Attending { a, worker, .. } = *by;
         let dim = padded(a.head_dim);
         // SAFETY: the scratch is the worker's own.
         let queries: &mut [f32] =
             unsafe { self.scratch[worker].queries.get_mut(0, block.rows * a.sharing * dim) };
         for (row, queries) in (block.first..).zip(queries.chunks_exact_mut(a.sharing * dim)) {
-            let heads = self.heads(a, state, worker, row, head).chunks_exact(a.head_dim);
+            let heads = self.heads(by, row, head).chunks_exact(a.head_dim);
             for (query, q) in queries.chunks_exact_mut(dim).zip(heads) {
                 query[..a.head_dim].copy_from_slice(q);
                 query[a.head_dim..].fill(0.0);
@@ -215,13 +224,12 @@ impl Machine {
     /// What each query of some rows sees of the block that begins at `base`: the first position, and the one after the last.
     pub(crate) fn visible(
         &self,
-        a: &Attention,
-        state: &State,
-        worker: usize,
+        by: &Attending<'_>,
         rows: RowBlock,
         base: usize,
         positions: &Range<usize>,
     ) -> &[[u8; 2]] {
+        let Attending { a, state, worker, .. } = *by;
         // SAFETY: the worker's own scratch.
         let visible: &mut [[u8; 2]] =
             unsafe { self.scratch[worker].visible.get_mut(0, rows.rows * a.sharing) };
@@ -240,7 +248,8 @@ impl Machine {
     }
 
     /// The tile of one head that a decode row reads from a position on.
-    fn next(&self, a: &Attention, state: &State, row: usize, head: usize, position: usize) -> Next {
+    fn next(&self, by: &Attending<'_>, row: usize, head: usize, position: usize) -> Next {
+        let Attending { a, state, .. } = *by;
         let row = state.rows[row];
         let number = state.slots.block(row.slot, a.cache.group, position);
         let positions = (a.range(row).1 - position / BLOCK * BLOCK).min(BLOCK);
@@ -260,19 +269,18 @@ impl Machine {
         WideTile { keys, values }
     }
 
-    /// One part of the context of one decode row; `after` is the tile that the worker goes on with.
-    #[allow(clippy::too_many_arguments)]
+    /// One part of the context of some queries of a row; `after` is the tile that the worker goes on with.
     fn attend_part(
         &self,
-        a: &Attention,
-        state: &State,
+        by: &Attending<'_>,
         queries: &[f32],
-        row: Row,
-        head: usize,
-        part: usize,
+        of: ContextPart,
         after: Next,
         states: &mut [f32],
     ) {
+        let Attending { a, state, .. } = *by;
+        let ContextPart { row, head, part } = of;
+        let row = state.rows[row];
         let (begin, end) = a.range(row);
         let (begin, end) = (begin.max(part * PART), end.min((part + 1) * PART));
         let (first, last) = (begin / BLOCK, (end - 1) / BLOCK);
@@ -297,8 +305,9 @@ impl Machine {
     }
 
     /// The whole context of one decode row, by parts; `after` as for [`Machine::attend_part`].
-    fn attend_row(&self, a: &Attention, state: &State, worker: usize, row: usize, head: usize, after: Next) {
-        let queries = self.queries_of_row(a, state, worker, row, head);
+    fn attend_row(&self, by: &Attending<'_>, row: usize, head: usize, after: Next) {
+        let Attending { a, state, worker, .. } = *by;
+        let queries = self.queries_of_row(by, row, head);
         let (begin, end) = a.range(state.rows[row]);
         let parts = begin / PART..(end - 1) / PART + 1;
         let stride = a.sharing * a.state_len();
@@ -306,8 +315,8 @@ impl Machine {
         let states: &mut [f32] = unsafe { self.scratch[worker].states.get_mut(0, parts.len() * stride) };
         for (part, states) in parts.clone().zip(states.chunks_exact_mut(stride)) {
             let after =
-                if part + 1 < parts.end { self.next(a, state, row, head, (part + 1) * PART) } else { after };
-            self.attend_part(a, state, queries, state.rows[row], head, part, after, states);
+                if part + 1 < parts.end { self.next(by, row, head, (part + 1) * PART) } else { after };
+            self.attend_part(by, queries, ContextPart { row, head, part }, after, states);
         }
         for query in 0..a.sharing {
             let first = (head * a.sharing + query) * a.head_dim;
@@ -318,10 +327,11 @@ impl Machine {
     }
 
     /// Some consecutive rows of a prompt.
-    fn attend_prompt(&self, a: &Attention, state: &State, worker: usize, rows: RowBlock, head: usize) {
+    fn attend_prompt(&self, by: &Attending<'_>, rows: RowBlock, head: usize) {
+        let Attending { a, state, worker, .. } = *by;
         let (dim, cap, length) = (padded(a.head_dim), a.cap, a.state_len());
         let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
-        self.queries(a, state, worker, rows, head);
+        self.queries(by, rows, head);
         let (count, scratch) = (rows.rows * a.sharing, &self.scratch[worker]);
         let room = PromptScratch::queries(count);
         // SAFETY: the worker's own scratch.
@@ -338,7 +348,7 @@ impl Machine {
         sums.fill(0.0);
         for block in positions.start / BLOCK..positions.end.div_ceil(BLOCK) {
             let base = block * BLOCK;
-            let visible = self.visible(a, state, worker, rows, base, &positions);
+            let visible = self.visible(by, rows, base, &positions);
             let number = state.slots.block(state.rows[rows.first].slot, a.cache.group, base);
             // SAFETY: what the rows see was written before the last barrier.
             let tile = unsafe { self.kv.tile(a.cache, number, head) };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use akunu_program::program::Slice;
 
-use crate::exec::{Machine, State};
+use crate::exec::Machine;
 use crate::kernels::product::{Columns, Group, Input, Product};
 use crate::kernels::rows::Gate;
 use crate::kernels::tiles::{Laid, Lay, Lines, TILE_ROWS, are_several};
@@ -13,6 +13,7 @@ use crate::memory::Shared;
 use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::simd::LANES;
+use crate::state::State;
 use crate::step::{ExpertProduct, ExpertsDown, ExpertsUp, Step};
 use crate::weights::CpuWeights;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use akunu_program::Phase;
 use akunu_program::program::{Domain, FRAMES_PER_TOKEN};
 
-use crate::exec::{Machine, PART, State};
+use crate::exec::{Machine, PART};
 use crate::kernels::attention::Merge;
 use crate::kernels::cache::{Order, Remember};
 use crate::kernels::product::Group;
@@ -15,6 +15,7 @@ use crate::kv::padded;
 use crate::memory::Plain;
 use crate::pack::TILE;
 use crate::plan::BufferId;
+use crate::state::State;
 use crate::step::{Attention, IntegerForm, Integers, Rotation, Step, Stored, TileForm};
 
 /// A row step's view: one worker, one row.

@@ -2,13 +2,15 @@
 
 use akunu_program::BLOCK;
 
-use crate::exec::{Machine, RowBlock, State};
+use crate::exec::Machine;
 use crate::kernels::cache::AnyTile;
 use crate::kernels::product::Input;
 use crate::kernels::tiles::{self, AttentionScratch, TileAttention, TileProduct};
 use crate::kv::padded;
 use crate::plan::BufferId;
-use crate::step::{Attention, LinearPart, Then};
+use crate::state::{RowBlock, State};
+use crate::step::{LinearPart, Then};
+use crate::walk_attend::Attending;
 use crate::walk_wide::LinearTurn;
 
 impl Machine {
@@ -52,13 +54,12 @@ impl Machine {
     /// Attention of one head of some consecutive rows of a prompt.
     pub(crate) fn attend_tiles(
         &self,
-        a: &Attention,
-        state: &State,
-        worker: usize,
+        by: &Attending<'_>,
         rows: RowBlock,
         head: usize,
         scratch: &AttentionScratch,
     ) {
+        let Attending { a, state, .. } = *by;
         let (dim, scale, cap) = (padded(a.head_dim), a.scale, a.cap);
         let attention = TileAttention { scratch, queries: rows.rows * a.sharing, dim, scale, cap };
         attention.clear();
@@ -74,7 +75,7 @@ impl Machine {
         let positions = a.positions(&state.rows[rows.first..rows.first + rows.rows]);
         for block in positions.start / BLOCK..=(positions.end - 1) / BLOCK {
             let base = block * BLOCK;
-            let visible = self.visible(a, state, worker, rows, base, &positions);
+            let visible = self.visible(by, rows, base, &positions);
             let number = state.slots.block(state.rows[rows.first].slot, a.cache.group, base);
             // SAFETY: what the rows see was written before the last barrier; AMX as above.
             unsafe {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use akunu_program::Phase;
 use akunu_program::program::Slice;
 
-use crate::exec::{Machine, State};
+use crate::exec::Machine;
 use crate::kernels::product::{Columns, Input, Product};
 use crate::kernels::rows::{Activate, Cap, Gate};
 use crate::kernels::tiles::{Laid, LaidForm, Lines, TILE_ROWS, are_several};
@@ -15,6 +15,7 @@ use crate::pack::{Form, Matrix, TILE};
 use crate::plan::BufferId;
 use crate::pool::{Team, Turns};
 use crate::simd::LANES;
+use crate::state::State;
 use crate::step::{Attention, Integers, Linear, LinearPart, Rotation, Several, Step, Stored, Then};
 use crate::walk_attend::Attending;
 use crate::walk_rows::RowView;

@@ -261,11 +261,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         let init = self.init::<N>(group, half);
         let (high, low) = (part::<N>(&group.high, half), part::<N>(&group.low, half));
         let codes = [&codes[0].as_chunks().0[half], &codes[1].as_chunks().0[half]];
-        let dots = if U::WIDE {
-            S::dots_beside::<N, true>(init, codes, high, low)
-        } else {
-            S::dots_beside::<N, false>(init, codes, high, low)
-        };
+        let dots = S::dots_beside(Self::CODE_BITS, init, codes, high, low);
         let ([sum_a, sum_b], [min_a, min_b]) = (sums, mins);
         add_dot::<S, Z, N>(&pair.scales[0], (tile, half), group, dots[0], sum_a, min_a);
         add_dot::<S, Z, N>(&pair.scales[1], (tile, half), group, dots[1], sum_b, min_b);

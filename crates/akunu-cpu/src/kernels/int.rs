@@ -171,6 +171,9 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     /// Whether the middle code stands for zero; else short codes have a minimum, and none does.
     pub(super) const CENTRED: bool = U::WIDE || !Z::MIN;
 
+    /// Bits of a code once it is unpacked.
+    pub(super) const CODE_BITS: usize = if U::WIDE { 8 } else { U::BITS };
+
     pub(crate) fn new(product: &'a Product<'a>) -> Self {
         let Form::Int { codes, zero, .. } = product.matrix.form else { unreachable!("chosen by form") };
         let Input::Groups(x) = product.x else { unreachable!("lowered with quantised activations") };
@@ -313,11 +316,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                 let group = group::<M>(x, m, tile);
                 let init = self.init::<N>(group, half);
                 let (high, low) = (part::<N>(&group.high, half), part::<N>(&group.low, half));
-                let dot = if U::WIDE {
-                    S::dot::<N, true>(init, codes, high, low)
-                } else {
-                    S::dot::<N, false>(init, codes, high, low)
-                };
+                let dot = S::dot(Self::CODE_BITS, init, codes, high, low);
                 *sum = S::fma(S::to_float(dot), S::mul(scale, S::splat(group.scale)), *sum);
             }
         }
@@ -358,11 +357,7 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
             part::<N>(&c.low, half),
             part::<N>(&d.low, half),
         ];
-        let [p, q, r, s] = if U::WIDE {
-            S::four_dots::<N, true>(init, codes, high, low)
-        } else {
-            S::four_dots::<N, false>(init, codes, high, low)
-        };
+        let [p, q, r, s] = S::four_dots(Self::CODE_BITS, init, codes, high, low);
         sums[m] = S::fma(S::to_float(p), S::mul(scale, S::splat(a.scale)), sums[m]);
         sums[m + 1] = S::fma(S::to_float(q), S::mul(scale, S::splat(b.scale)), sums[m + 1]);
         sums[m + 2] = S::fma(S::to_float(r), S::mul(scale, S::splat(c.scale)), sums[m + 2]);

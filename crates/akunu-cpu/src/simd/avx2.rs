@@ -278,18 +278,14 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(
+    fn dot<const N: usize>(
+        bits: usize,
         init: i32,
         codes: &[Self::C; N],
         high: &[i32; N],
         low: &[i32; N],
     ) -> Self::I {
-        let upper = bytes_dot::<N, WIDE>(codes, high);
-        let lower = bytes_dot::<N, WIDE>(codes, low);
-        let init = if WIDE { 0 } else { init };
-        let upper = both!(_mm256_slli_epi32::<{ LOW_BITS as i32 }>; upper);
-        let sums = both!(_mm256_add_epi32; upper, lower);
-        each!(x in sums => _mm256_add_epi32(x, _mm256_set1_epi32(init)))
+        if bits == 8 { words_dot(init, codes, high, low) } else { bytes_dot(bits, init, codes, high, low) }
     }
     #[inline(always)]
     fn store_words(codes: Self::C, zero: i32, to: &mut [[i32; LANES]; 2]) {
@@ -339,36 +335,63 @@ impl Simd for Avx2 {
     }
 }
 
-/// The dots of codes with bytes -127..=127. If `WIDE`, with the codes taken around 128: unsigned bytes with all eight bits could
-/// overflow the 16-bit pair sums (at most 2 · 255 · 127), signed ones cannot (2 · 128 · 127).
+/// The dots of codes of eight bits. As bytes, pairs of them would take one instruction more for each, since a product of bytes has to have one
+/// with a sign and one without, and few fit 16 bits together.
 // SAFETY of every block below: as above.
 #[allow(clippy::undocumented_unsafe_blocks)]
 #[inline(always)]
-fn bytes_dot<const N: usize, const WIDE: bool>(codes: &[[__m256i; 2]; N], x: &[i32; N]) -> [__m256i; 2] {
+fn words_dot<const N: usize>(
+    init: i32,
+    codes: &[[__m256i; 2]; N],
+    high: &[i32; N],
+    low: &[i32; N],
+) -> [__m256i; 2] {
+    let (mut parts, mut words) = ([[0; 8]; 2], [[0; 2]; 8]);
+    parts[0][..N].copy_from_slice(high);
+    parts[1][..N].copy_from_slice(low);
+    Avx2::activation_words(&parts[0], &parts[1], &mut words);
     unsafe {
-        let ones = _mm256_set1_epi16(1);
-        let mut sums = [_mm256_setzero_si256(); 2];
-        if WIDE {
-            let flip = _mm256_set1_epi8(-128);
-            for i in 0..N {
-                let x = _mm256_set1_epi32(x[i]);
-                for half in 0..2 {
-                    let code = _mm256_xor_si256(codes[i][half], flip);
-                    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
-                    sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
-                }
+        let mut sums = [_mm256_set1_epi32(init); 2];
+        for (codes, x) in codes.iter().zip(words) {
+            let [even, odd] = x.map(|x| _mm256_set1_epi32(x));
+            for (sum, &codes) in sums.iter_mut().zip(codes) {
+                let first = _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)), even);
+                let second = _mm256_madd_epi16(_mm256_srli_epi16::<8>(codes), odd);
+                *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(first, second));
             }
-        } else {
-            // Six-bit codes: two pair sums, at most 2 · 2 · 63 · 127, fit in 16 bits.
-            const { assert!(N.is_multiple_of(2)) }
-            for i in (0..N).step_by(2) {
-                let (x0, x1) = (_mm256_set1_epi32(x[i]), _mm256_set1_epi32(x[i + 1]));
-                for half in 0..2 {
-                    let pairs = _mm256_add_epi16(
-                        _mm256_maddubs_epi16(codes[i][half], x0),
-                        _mm256_maddubs_epi16(codes[i + 1][half], x1),
-                    );
-                    sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, ones));
+        }
+        sums
+    }
+}
+
+/// The dots of codes of at most six bits.
+// SAFETY of every block below: as above.
+#[allow(clippy::undocumented_unsafe_blocks)]
+#[inline(always)]
+fn bytes_dot<const N: usize>(
+    bits: usize,
+    init: i32,
+    codes: &[[__m256i; 2]; N],
+    high: &[i32; N],
+    low: &[i32; N],
+) -> [__m256i; 2] {
+    // So many sums of pairs, each at most 2 · 127 times a code, fit in 16 bits together.
+    let together = match bits {
+        0..=4 => 8,
+        5 => 4,
+        _ => 2,
+    };
+    unsafe {
+        let mut sums = [_mm256_set1_epi32(init); 2];
+        for (x, unit) in [(high, 1 << LOW_BITS), (low, 1)] {
+            for first in (0..N).step_by(together) {
+                for (half, sum) in sums.iter_mut().enumerate() {
+                    let mut pairs = _mm256_maddubs_epi16(codes[first][half], _mm256_set1_epi32(x[first]));
+                    for i in first + 1..N.min(first + together) {
+                        let more = _mm256_maddubs_epi16(codes[i][half], _mm256_set1_epi32(x[i]));
+                        pairs = _mm256_add_epi16(pairs, more);
+                    }
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(unit)));
                 }
             }
         }

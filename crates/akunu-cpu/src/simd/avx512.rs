@@ -286,7 +286,8 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
         }
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(
+    fn dot<const N: usize>(
+        _bits: usize,
         init: i32,
         codes: &[Self::C; N],
         high: &[i32; N],
@@ -307,7 +308,8 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
         unsafe { settled(x) }
     }
     #[inline(always)]
-    fn dots_beside<const N: usize, const WIDE: bool>(
+    fn dots_beside<const N: usize>(
+        _bits: usize,
         init: i32,
         codes: [&[Self::C; N]; 2],
         high: &[i32; N],
@@ -330,7 +332,8 @@ impl<const FIELDS: bool> Simd for Wide<FIELDS> {
         }
     }
     #[inline(always)]
-    fn four_dots<const N: usize, const WIDE: bool>(
+    fn four_dots<const N: usize>(
+        _bits: usize,
         init: [i32; 4],
         codes: &[Self::C; N],
         high: [&[i32; N]; 4],

@@ -138,10 +138,11 @@ pub(crate) trait Simd: Copy {
     /// What a table has for the lowest four bits of every byte.
     fn lookup(x: Self::C, table: &[u8; 16]) -> Self::C;
     /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the activation
-    /// `high · 2^LOW_BITS + low`, with `high` within ±127 and `low` within ±64, four of each in a word. Codes have at most six
-    /// bits; or, if `WIDE`, eight, and then `init` must be -128 times the sum of the activations (so that instruction sets with
-    /// signed products may leave both out).
-    fn dot<const N: usize, const WIDE: bool>(
+    /// `high · 2^LOW_BITS + low`, with `high` within ±127 and `low` within ±64, four of each in a word. Codes have `bits`,
+    /// six at most, or eight, and then `init` must be -128 times the sum of the activations (so that instruction sets with signed products
+    /// may leave both out). What `bits` is must be known when this is compiled.
+    fn dot<const N: usize>(
+        bits: usize,
         init: i32,
         codes: &[Self::C; N],
         high: &[i32; N],
@@ -157,29 +158,31 @@ pub(crate) trait Simd: Copy {
 
     /// [`Self::dot`] of one row with the codes of two panels, side by side where dots wait for one another.
     #[inline(always)]
-    fn dots_beside<const N: usize, const WIDE: bool>(
+    fn dots_beside<const N: usize>(
+        bits: usize,
         init: i32,
         codes: [&[Self::C; N]; 2],
         high: &[i32; N],
         low: &[i32; N],
     ) -> [Self::I; 2] {
-        let a = Self::dot::<N, WIDE>(init, codes[0], high, low);
-        let b = Self::dot::<N, WIDE>(init, codes[1], high, low);
+        let a = Self::dot(bits, init, codes[0], high, low);
+        let b = Self::dot(bits, init, codes[1], high, low);
         [a, b]
     }
 
     /// [`Self::dot`] of four rows of activations with the same codes, side by side where dots wait for one another.
     #[inline(always)]
-    fn four_dots<const N: usize, const WIDE: bool>(
+    fn four_dots<const N: usize>(
+        bits: usize,
         init: [i32; 4],
         codes: &[Self::C; N],
         high: [&[i32; N]; 4],
         low: [&[i32; N]; 4],
     ) -> [Self::I; 4] {
-        let a = Self::dot::<N, WIDE>(init[0], codes, high[0], low[0]);
-        let b = Self::dot::<N, WIDE>(init[1], codes, high[1], low[1]);
-        let c = Self::dot::<N, WIDE>(init[2], codes, high[2], low[2]);
-        let d = Self::dot::<N, WIDE>(init[3], codes, high[3], low[3]);
+        let a = Self::dot(bits, init[0], codes, high[0], low[0]);
+        let b = Self::dot(bits, init[1], codes, high[1], low[1]);
+        let c = Self::dot(bits, init[2], codes, high[2], low[2]);
+        let d = Self::dot(bits, init[3], codes, high[3], low[3]);
         [a, b, c, d]
     }
 

@@ -239,7 +239,8 @@ impl Simd for Neon {
         each!(x in x => vqtbl1q_u8(vld1q_u8(table.as_ptr()), vandq_u8(x, vdupq_n_u8(15))))
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(
+    fn dot<const N: usize>(
+        bits: usize,
         init: i32,
         codes: &[Self::C; N],
         high: &[i32; N],
@@ -247,13 +248,13 @@ impl Simd for Neon {
     ) -> Self::I {
         // Products here are of signed bytes: codes with all eight bits are taken around 128, which `init` is for.
         let (mut upper, mut lower) =
-            unsafe { ([vdupq_n_s32(0); 4], [vdupq_n_s32(if WIDE { 0 } else { init }); 4]) };
+            unsafe { ([vdupq_n_s32(0); 4], [vdupq_n_s32(if bits == 8 { 0 } else { init }); 4]) };
         for i in 0..N {
             unsafe {
                 let (high, low) = (vdupq_n_s32(high[i]), vdupq_n_s32(low[i]));
                 for part in 0..4 {
                     let code = codes[i][part];
-                    let code = if WIDE { veorq_u8(code, vdupq_n_u8(128)) } else { code };
+                    let code = if bits == 8 { veorq_u8(code, vdupq_n_u8(128)) } else { code };
                     asm!(
                         "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
                         inout(vreg) upper[part], in(vreg) code, in(vreg) high, options(pure, nomem, nostack)

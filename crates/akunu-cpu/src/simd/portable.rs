@@ -241,7 +241,8 @@ impl Simd for Portable {
         lookup(x, table)
     }
     #[inline(always)]
-    fn dot<const N: usize, const WIDE: bool>(
+    fn dot<const N: usize>(
+        _bits: usize,
         init: i32,
         codes: &[Self::C; N],
         high: &[i32; N],

@@ -164,11 +164,14 @@ impl Kernel for Dots {
             };
             let mut actual = [0.0; LANES];
             let loaded = codes.map(|c| S::codes(&c));
-            S::store(S::to_float(S::dot::<8, true>(-128 * sum, &loaded, &high, &low)), &mut actual);
+            S::store(S::to_float(S::dot(8, -128 * sum, &loaded, &high, &low)), &mut actual);
             assert_eq!(actual, expected(255, -128 * sum));
-            let narrow = loaded.map(|c| S::and(c, 63));
-            S::store(S::to_float(S::dot::<8, false>(-32 * sum, &narrow, &high, &low)), &mut actual);
-            assert_eq!(actual, expected(63, -32 * sum));
+            let narrow = |bits: usize| loaded.map(|c| S::and(c, (1 << bits) - 1));
+            for bits in 2..=6 {
+                S::store(S::to_float(S::dot(bits, -32 * sum, &narrow(bits), &high, &low)), &mut actual);
+                assert_eq!(actual, expected((1 << bits) - 1, -32 * sum));
+            }
+            let narrow = narrow(6);
             beside::<S, 8>(narrow, &high, &low);
             beside::<S, 4>([narrow[0], narrow[5], narrow[6], narrow[7]], &[high[0]; 4], &[low[7]; 4]);
             if S::BYTE_DOTS {
@@ -183,8 +186,8 @@ impl Kernel for Dots {
 fn beside<S: Simd, const N: usize>(codes: [S::C; N], high: &[i32; N], low: &[i32; N]) {
     let mut turned = codes;
     turned.reverse();
-    let [a, b] = S::dots_beside::<N, false>(-7, [&codes, &turned], high, low);
-    let alone = [S::dot::<N, false>(-7, &codes, high, low), S::dot::<N, false>(-7, &turned, high, low)];
+    let [a, b] = S::dots_beside(6, -7, [&codes, &turned], high, low);
+    let alone = [S::dot(6, -7, &codes, high, low), S::dot(6, -7, &turned, high, low)];
     for (dot, alone) in [(a, alone[0]), (b, alone[1])] {
         let (mut actual, mut expected) = ([0.0; LANES], [0.0; LANES]);
         S::store(S::to_float(dot), &mut actual);
@@ -259,7 +262,7 @@ fn bytes_of<S: Simd>(x: S::C) -> [u8; 64] {
     for column in 0..4 {
         let mut to = [0.0; LANES];
         let sum = 1 << LOW_BITS;
-        let dot = S::dot::<2, true>(-128 * sum, &[x; 2], &[1 << (8 * column), 0], &[0; 2]);
+        let dot = S::dot(8, -128 * sum, &[x; 2], &[1 << (8 * column), 0], &[0; 2]);
         S::store(S::to_float(dot), &mut to);
         for row in 0..LANES {
             bytes[4 * row + column] = (to[row] as i32 / sum + 128) as u8;

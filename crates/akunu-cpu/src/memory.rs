@@ -2,6 +2,7 @@
 
 use std::alloc::{self, Layout};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use akunu_program::{Error, Result};
@@ -10,7 +11,6 @@ use akunu_program::{Error, Result};
 pub(crate) const ALIGN: usize = 64;
 
 /// The size of a large page, and from which on they are asked for.
-#[cfg(target_os = "linux")]
 const LARGE_PAGE: usize = 2 << 20;
 
 /// Zeroed bytes that several workers may write at once, each its own part.
@@ -64,26 +64,19 @@ impl Shared {
         })
     }
 
-    /// How many large pages hold the first bytes, if it lies in such.
-    pub(crate) fn pages(&self, bytes: usize) -> usize {
-        #[cfg(target_os = "linux")]
-        if self.pages.is_some() {
-            return bytes.min(self.len).div_ceil(LARGE_PAGE);
-        }
-        let _ = bytes;
-        0
+    /// The bytes of a large page, or of as much where there are none such.
+    pub(crate) fn page(&self, page: usize) -> Option<Range<usize>> {
+        let start = page * LARGE_PAGE;
+        (start < self.len).then(|| start..self.len.min(start + LARGE_PAGE))
     }
 
-    /// Uses a large page for the first time, so that the system clears it for whoever does this.
-    ///
-    /// # Safety
-    /// Nobody has used it before, nor does meanwhile.
-    pub(crate) unsafe fn begin_page(&self, page: usize) {
+    /// Has a page cleared by the system now, where it would be when it is first written.
+    pub(crate) fn begin(&self, page: &Range<usize>) {
         #[cfg(target_os = "linux")]
-        // SAFETY: the caller's promise.
-        unsafe {
-            // The page is zero anyway.
-            std::ptr::write_volatile(self.start_of::<u8>(page * LARGE_PAGE, 1), 0);
+        if let Some(pages) = &self.pages {
+            let skipped = self.address() - pages.as_ptr().addr();
+            // Systems that do not know how clear it later.
+            let _ = pages.advise_range(memmap2::Advice::PopulateWrite, skipped + page.start, page.len());
         }
         #[cfg(not(target_os = "linux"))]
         let _ = page;

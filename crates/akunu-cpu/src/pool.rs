@@ -73,7 +73,7 @@ pub(crate) struct Team {
 }
 
 // SAFETY: the job pointer is to something `Sync`, and is only followed between the `begun` and `finished` signals of the
-// job, while `Pool::run` keeps it alive.
+// job, while `Pool::run_beside` keeps it alive.
 unsafe impl Send for Team {}
 // SAFETY: as above.
 unsafe impl Sync for Team {}
@@ -254,11 +254,9 @@ impl Team {
         if self.broken.load(Ordering::Relaxed) { Err(Broken::Failed) } else { Ok(()) }
     }
 
-    /// Runs the job as one worker; a panic sets everyone free.
-    fn take_part(&self, worker: usize, job: Job) -> Result<(), Broken> {
-        // SAFETY: `Pool::run` keeps the job alive until every worker has finished.
-        let job = unsafe { &*job };
-        let result = panic::catch_unwind(AssertUnwindSafe(|| job(worker, self)));
+    /// Does one worker's part of a job; a panic sets everyone free.
+    fn take_part(&self, part: impl FnOnce(&Team) -> Result<(), Broken>) -> Result<(), Broken> {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| part(self)));
         if result.is_err() {
             self.broken.store(true, Ordering::SeqCst);
             self.passed.raise();
@@ -276,8 +274,10 @@ impl Team {
             }
             // SAFETY: written before `begun` was raised, and not again before this worker has left `busy`.
             if let Some(job) = unsafe { *self.job.get() } {
+                // SAFETY: `Pool::run_beside` keeps the job alive until every worker has finished.
+                let job = unsafe { &*job };
                 // The caller learns of a panic from `broken`.
-                let _ = self.take_part(worker, job);
+                let _ = self.take_part(|team| job(worker, team));
             }
             if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finished.raise();
@@ -320,6 +320,15 @@ impl Pool {
         &self,
         job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync),
     ) -> Result<(), Broken> {
+        self.run_beside(job, |team| job(0, team))
+    }
+
+    /// The same, where the caller's part of the job is one of its own, which may use what other threads must not.
+    pub(crate) fn run_beside(
+        &self,
+        job: &(dyn Fn(usize, &Team) -> Result<(), Broken> + Sync),
+        own: impl FnOnce(&Team) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
         if process::id() != self.process {
             return Err(Broken::Forked);
         }
@@ -338,19 +347,11 @@ impl Pool {
             team.busy.store(team.size - 1, Ordering::Relaxed);
             team.begun.raise();
         }
-        let result = team.take_part(0, erased);
+        let result = team.take_part(own);
         if team.size > 1 {
             team.finished.wait(before, PATIENCE);
         }
         if team.broken.load(Ordering::SeqCst) { Err(Broken::Failed) } else { result }
-    }
-
-    /// Calls `f` for every index below `count`, spread over the workers.
-    pub(crate) fn each(&self, count: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), Broken> {
-        self.run(&|worker, team| {
-            (worker..count).step_by(team.size()).for_each(f);
-            Ok(())
-        })
     }
 
     pub(crate) fn size(&self) -> usize {

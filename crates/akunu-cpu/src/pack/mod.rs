@@ -11,6 +11,7 @@ pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TIL
 
 use fit::Lattice;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,7 +23,6 @@ use half::{bf16, f16};
 use crate::Isa;
 use crate::kernels::tiles::pack_pairs;
 use crate::memory::{Plain, Shared};
-use crate::pool::Pool;
 use crate::simd::LANES;
 
 /// A packed matrix.
@@ -41,45 +41,77 @@ pub(crate) fn packed_bytes(tensor: &Tensor<'_>, role: Role, isa: Isa) -> Result<
     Ok(tensor.rows().div_ceil(LANES) * form_of(tensor, role, isa)?.planes(tensor.row_len()).end)
 }
 
-impl Matrix {
-    /// Packs a tensor whose shape has been checked into `data`, from byte `start` on, where nothing else lies. The work is spread
-    /// over the pool's workers.
-    pub(crate) fn pack(
-        tensor: &Tensor<'_>,
+/// A matrix that is being packed.
+pub(crate) struct Packing<'a> {
+    matrix: Matrix,
+    tensor: Tensor<'a>,
+    /// Panels that are not written yet.
+    left: AtomicUsize,
+    /// The first row with something that is not finite.
+    bad_row: AtomicUsize,
+}
+
+impl<'a> Packing<'a> {
+    /// Of a tensor whose shape has been checked, into `data` from byte `start` on, where nothing else lies.
+    pub(crate) fn new(
+        tensor: Tensor<'a>,
         role: Role,
         isa: Isa,
         data: &Arc<Shared>,
         start: usize,
-        pool: &Pool,
-    ) -> Result<Matrix, Error> {
+    ) -> Result<Packing<'a>, Error> {
         let (rows, cols) = (tensor.rows(), tensor.row_len());
-        let form = form_of(tensor, role, isa)?;
-        let planes = form.planes(cols);
-        let panels = rows.div_ceil(LANES);
-        let matrix = Matrix { rows, cols, form, planes, data: Arc::clone(data), start };
-        let bad_row = AtomicUsize::new(usize::MAX);
-        pool.each(panels, &|panel| {
+        let form = form_of(&tensor, role, isa)?;
+        let matrix = Matrix { rows, cols, form, planes: form.planes(cols), data: Arc::clone(data), start };
+        let (left, bad_row) = (AtomicUsize::new(matrix.panels()), AtomicUsize::new(usize::MAX));
+        Ok(Packing { matrix, tensor, left, bad_row })
+    }
+
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        self.matrix.start..self.matrix.start + self.matrix.bytes()
+    }
+
+    /// Writes the panels that end in some bytes.
+    ///
+    /// # Safety
+    /// Nobody else writes them.
+    pub(crate) unsafe fn write(&self, bytes: &Range<usize>, isa: Isa) {
+        let Matrix { rows, form, planes, start, ref data, .. } = self.matrix;
+        let below = |byte: usize| (byte.saturating_sub(start) / planes.end).min(self.matrix.panels());
+        let panels = below(bytes.start)..below(bytes.end);
+        for panel in panels.clone() {
             let at = start + panel * planes.end;
             let lanes = panel * LANES..rows.min((panel + 1) * LANES);
-            // SAFETY: each panel is written by one worker, and nobody reads before packing is done. `form_of` has seen AVX-512
-            // where it chose pairs.
+            // SAFETY: the caller's promise, and nobody reads before packing is done. `form_of` has seen AVX-512 where it chose pairs.
             let written = unsafe {
                 match form {
-                    Form::Pairs => matrix.write_pairs(panel, tensor),
-                    _ => panel::write(data.get_mut(at, planes.end), form, tensor, lanes, isa),
+                    Form::Pairs => self.matrix.write_pairs(panel, &self.tensor),
+                    _ => panel::write(data.get_mut(at, planes.end), form, &self.tensor, lanes, isa),
                 }
             };
             if let Err(row) = written {
-                bad_row.fetch_min(row, Ordering::Relaxed);
+                self.bad_row.fetch_min(row, Ordering::Relaxed);
             }
-        })
-        .map_err(|_| Error::Batch(format!("a worker failed while packing \"{}\"", tensor.name)))?;
-        match bad_row.into_inner() {
-            usize::MAX => Ok(matrix),
-            row => Err(Error::NotFinite { name: tensor.name.to_owned(), row }),
         }
+        self.left.fetch_sub(panels.len(), Ordering::Release);
     }
 
+    /// Whether all is written.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// The matrix, when all is written.
+    pub(crate) fn finish(self) -> Result<Matrix, Error> {
+        match self.bad_row.into_inner() {
+            usize::MAX => Ok(self.matrix),
+            row => Err(Error::NotFinite { name: self.tensor.name.to_owned(), row }),
+        }
+    }
+}
+
+impl Matrix {
     pub(crate) fn panels(&self) -> usize {
         self.rows.div_ceil(LANES)
     }

@@ -1,7 +1,6 @@
 //! From a tensor's rows, as its file lays them out, to codes and scales.
 //!
-//! Loading a model is this: a stretch of one row at a time goes through a [`Part`] that stays in the first cache. Codes of the
-//! dtypes that most files have are put together eight elements at a time.
+//! Loading a model is this: a stretch of one row at a time goes through a [`Part`] that stays in the first cache.
 
 use std::ops::Range;
 
@@ -19,14 +18,11 @@ pub(super) const STRETCH: usize = SUPER_BLOCK;
 /// Elements of the smallest groups.
 const GROUP: usize = 16;
 
-/// The elements of a tile, a byte each: two steps of four to a number.
-type Bytes = [u64; TILE / 8];
-
 /// What one row of a tensor has in a stretch: its numbers in each plane, in column order and little-endian. What the tensor's dtype
 /// does not have stays zero.
 pub(super) struct Part {
-    /// For each tile one word of every vector.
-    pub(super) codes: [[u8; 4]; STRETCH / 4],
+    /// As their [`Layout`](super::assemble::Layout) says, unless they are taken from where the file has them.
+    pub(super) codes: [u8; STRETCH],
     pub(super) scales: [u8; 4 * STRETCH / GROUP],
     pub(super) mins: [u8; 4 * STRETCH / GROUP],
     pub(super) supers: [u8; 2],
@@ -36,7 +32,7 @@ pub(super) struct Part {
 impl Part {
     pub(super) const fn new() -> Part {
         Part {
-            codes: [[0; 4]; STRETCH / 4],
+            codes: [0; STRETCH],
             scales: [0; 4 * STRETCH / GROUP],
             mins: [0; 4 * STRETCH / GROUP],
             supers: [0; 2],
@@ -54,60 +50,53 @@ impl Part {
         self.mins.as_chunks_mut().0[group] = min;
     }
 
-    /// Sets the words from `first` on.
     #[inline(always)]
-    fn set_codes<const N: usize>(&mut self, first: usize, words: [[u8; 4]; N]) {
-        *self.codes[first..].first_chunk_mut().expect("words of the stretch") = words;
+    fn set_codes<const N: usize>(&mut self, at: usize, codes: [u8; N]) {
+        *self.codes[at..].first_chunk_mut().expect("bytes of the stretch") = codes;
     }
 
-    /// Sets the words of four-bit codes that lie in the file as they do in a tile.
-    #[inline(always)]
-    fn set_nibbles(&mut self, first: usize, pairs: [u8; 16]) {
-        *self.codes[first..].as_flattened_mut().first_chunk_mut().expect("words of the stretch") = pairs;
-    }
-
-    /// Takes the blocks of a stretch apart.
-    pub(super) fn blocks(&mut self, dtype: DType, bytes: &[u8]) {
+    /// Takes the blocks of a stretch apart. Returns the codes, if they are as they should be where they are.
+    pub(super) fn blocks<'a>(&mut self, dtype: DType, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match dtype {
             DType::Q4_0 | DType::IQ4_NL => {
                 for (i, b) in bytes.as_chunks::<18>().0.iter().enumerate() {
                     self.set_scale::<2>(i, cut(b, 0));
-                    self.set_nibbles(4 * i, cut(b, 2));
+                    self.set_codes::<16>(16 * i, cut(b, 2));
                 }
             }
             DType::Q4_1 => {
                 for (i, b) in bytes.as_chunks::<20>().0.iter().enumerate() {
                     self.set_scale::<2>(i, cut(b, 0));
                     self.set_min::<2>(i, cut(b, 2));
-                    self.set_nibbles(4 * i, cut(b, 4));
+                    self.set_codes::<16>(16 * i, cut(b, 4));
                 }
             }
             DType::Q5_0 => {
                 for (i, b) in bytes.as_chunks::<22>().0.iter().enumerate() {
                     self.set_scale::<2>(i, cut(b, 0));
-                    self.set_nibbles(5 * i, cut(b, 6));
-                    self.codes[5 * i + 4] = every_fourth_bit(cut(b, 2));
+                    self.set_codes::<16>(20 * i, cut(b, 6));
+                    self.set_codes(20 * i + 16, every_fourth_bit(cut(b, 2)));
                 }
             }
             DType::Q5_1 => {
                 for (i, b) in bytes.as_chunks::<24>().0.iter().enumerate() {
                     self.set_scale::<2>(i, cut(b, 0));
                     self.set_min::<2>(i, cut(b, 2));
-                    self.set_nibbles(5 * i, cut(b, 8));
-                    self.codes[5 * i + 4] = every_fourth_bit(cut(b, 4));
+                    self.set_codes::<16>(20 * i, cut(b, 8));
+                    self.set_codes(20 * i + 16, every_fourth_bit(cut(b, 4)));
                 }
             }
             DType::Q8_0 => {
                 for (i, b) in bytes.as_chunks::<34>().0.iter().enumerate() {
                     self.set_scale::<2>(i, cut(b, 0));
-                    self.set_codes(8 * i, eights(&tile_bytes(&cut(b, 2)), 0x80));
+                    self.set_codes(TILE * i, turned::<TILE>(cut(b, 2), 0x80));
                 }
             }
-            DType::Q2_K => bytes.as_chunks().0.iter().for_each(|block| self.q2_k(block)),
-            DType::Q3_K => bytes.as_chunks().0.iter().for_each(|block| self.q3_k(block)),
-            DType::Q4_K => bytes.as_chunks().0.iter().for_each(|block| self.q4_k(block)),
-            DType::Q5_K => bytes.as_chunks().0.iter().for_each(|block| self.q5_k(block)),
-            DType::Q6_K => bytes.as_chunks().0.iter().for_each(|block| self.q6_k(block)),
+            DType::Q2_K => return bytes.first_chunk().map(|block| self.q2_k(block)),
+            DType::Q3_K => return bytes.first_chunk().map(|block| self.q3_k(block)),
+            DType::Q4_K => return bytes.first_chunk().map(|block| self.q4_k(block)),
+            DType::Q5_K => return bytes.first_chunk().map(|block| self.q5_k(block)),
+            DType::Q6_K => return bytes.first_chunk().map(|block| self.q6_k(block)),
             DType::MXFP4 => {
                 for (i, b) in bytes.as_chunks::<17>().0.iter().enumerate() {
                     // Under the largest scales, some numbers are not finite.
@@ -119,25 +108,23 @@ impl Part {
                     // Codes stand for sixteen times the floats.
                     let scale = 2f64.powi(i32::from(b[0]) - 131) as f32;
                     self.set_scale(i, if finite { scale } else { f32::NAN }.to_le_bytes());
-                    self.set_nibbles(4 * i, cut(b, 1));
+                    self.set_codes::<16>(16 * i, cut(b, 1));
                 }
             }
             DType::TQ2_0 => bytes.as_chunks().0.iter().for_each(|block| self.tq2_0(block)),
             DType::IQ4_XS => bytes.as_chunks().0.iter().for_each(|block| self.iq4_xs(block)),
             _ => self.fitted(dtype, bytes),
         }
+        None
     }
 
-    fn q2_k(&mut self, b: &[u8; 84]) {
+    fn q2_k<'a>(&mut self, b: &'a [u8; 84]) -> &'a [u8] {
         self.set_scale::<16>(0, cut(b, 0));
-        for tile in 0..8 {
-            let low = tile_bytes(&cut(b, 16 + tile / 4 * 32));
-            self.set_codes(2 * tile, twos(&low, tile % 4 * 2));
-        }
         (self.supers, self.super_mins) = (cut(b, 80), negative(cut(b, 82)));
+        &b[16..80]
     }
 
-    fn q3_k(&mut self, b: &[u8; 110]) {
+    fn q3_k<'a>(&mut self, b: &'a [u8; 110]) -> &'a [u8] {
         // Four bits of each scale, and its upper two apart: less 32, they are numbers with a sign.
         let (low, high) = (u64::from_le_bytes(cut(b, 96)), u64::from(u32::from_le_bytes(cut(b, 104))));
         for i in 0..2 {
@@ -146,43 +133,24 @@ impl Part {
             let sign = turned & all(32);
             self.set_scale(i, (turned | sign << 1 | sign << 2).to_le_bytes());
         }
-        let high = tile_bytes(&cut(b, 0));
-        for tile in 0..8 {
-            let low = tile_bytes(&cut(b, 32 + tile / 4 * 32));
-            self.set_codes(3 * tile, twos(&low, tile % 4 * 2));
-            self.codes[3 * tile + 2] = ones(&high, tile);
-        }
         self.supers = cut(b, 108);
+        &b[..96]
     }
 
-    fn q4_k(&mut self, b: &[u8; 144]) {
+    fn q4_k<'a>(&mut self, b: &'a [u8; 144]) -> &'a [u8] {
         self.k_scales(&cut(b, 0));
-        for tile in 0..8 {
-            let low = tile_bytes(&cut(b, 16 + tile / 2 * 32));
-            self.set_codes(4 * tile, fours(&low, tile % 2 * 4));
-        }
+        &b[16..]
     }
 
-    fn q5_k(&mut self, b: &[u8; 176]) {
+    fn q5_k<'a>(&mut self, b: &'a [u8; 176]) -> &'a [u8] {
         self.k_scales(&cut(b, 0));
-        let high = tile_bytes(&cut(b, 16));
-        for tile in 0..8 {
-            let low = tile_bytes(&cut(b, 48 + tile / 2 * 32));
-            self.set_codes(5 * tile, fours(&low, tile % 2 * 4));
-            self.codes[5 * tile + 4] = ones(&high, tile);
-        }
+        &b[16..]
     }
 
-    fn q6_k(&mut self, b: &[u8; 210]) {
-        for tile in 0..8 {
-            let (half, quarter) = (tile / 4, tile % 4);
-            let low = tile_bytes(&cut(b, 64 * half + 32 * (quarter % 2)));
-            let high = tile_bytes(&cut(b, 128 + 32 * half));
-            self.set_codes(6 * tile, fours(&low, quarter / 2 * 4));
-            self.set_codes(6 * tile + 4, twos(&high, 2 * quarter));
-        }
+    fn q6_k<'a>(&mut self, b: &'a [u8; 210]) -> &'a [u8] {
         self.set_scale::<16>(0, cut(b, 192));
         self.supers = cut(b, 208);
+        &b[..192]
     }
 
     /// The head of a Q4_K or Q5_K block: `d`, `dmin`, eight 6-bit scales and minima in twelve bytes.
@@ -203,18 +171,15 @@ impl Part {
         for tile in 0..8 {
             let scale = b[4 + tile / 2] >> (tile % 2 * 4) & 15 | ((high >> (2 * tile) & 3) as u8) << 4;
             self.set_scale(tile, [scale.wrapping_sub(32)]);
-            self.set_nibbles(4 * tile, cut(b, 8 + 16 * tile));
+            self.set_codes::<16>(16 * tile, cut(b, 8 + 16 * tile));
         }
         self.supers = cut(b, 0);
     }
 
     fn tq2_0(&mut self, b: &[u8; 66]) {
         let scale = -f16::from_le_bytes(cut(b, 64)).to_f32();
-        for tile in 0..8 {
-            let codes = tile_bytes(&cut(b, tile / 4 * 32)).map(|eight| eight ^ all(0xff));
-            self.set_codes(2 * tile, twos(&codes, tile % 4 * 2));
-            self.set_scale(tile, scale.to_le_bytes());
-        }
+        (0..8).for_each(|tile| self.set_scale(tile, scale.to_le_bytes()));
+        self.set_codes(0, turned::<64>(cut(b, 0), 0xff));
     }
 
     /// A dtype of a lattice whose points the file keeps in ways of its own.
@@ -224,33 +189,12 @@ impl Part {
         let count = bytes.len() / dtype.block_bytes() * dtype.block_len();
         let values = &mut values[..count];
         dequantize(dtype, bytes, values).expect("whole blocks");
-        let mut elements = [0; STRETCH];
         let size = if lattice.halves { GROUP } else { TILE };
-        for (i, (group, codes)) in values.chunks_exact(size).zip(elements.chunks_exact_mut(size)).enumerate()
-        {
+        for (i, group) in values.chunks_exact(size).enumerate() {
             // Whatever has finite numbers has them of the lattice. What is not finite shows in the scale, as it does with the
             // other dtypes.
-            self.set_scale(i, lattice.fit(group, codes).unwrap_or(f32::NAN).to_le_bytes());
-        }
-        self.set_elements(lattice.codes().0, &elements[..count]);
-    }
-
-    /// Sets the words of some tiles' codes, a byte each.
-    fn set_elements(&mut self, codes: Codes, elements: &[u8]) {
-        let bits = codes.bits();
-        for (i, tile) in elements.as_chunks().0.iter().map(tile_bytes).enumerate() {
-            let at = i * bits;
-            match codes {
-                Codes::B2 | Codes::B3 => self.set_codes(at, twos(&tile, 0)),
-                Codes::B4 | Codes::Listed(_) | Codes::B5 | Codes::B6 => self.set_codes(at, fours(&tile, 0)),
-                Codes::B8 => self.set_codes(at, eights(&tile, 0)),
-            }
-            match codes {
-                Codes::B3 => self.codes[at + 2] = ones(&tile, 2),
-                Codes::B5 => self.codes[at + 4] = ones(&tile, 4),
-                Codes::B6 => self.set_codes(at + 4, twos(&tile, 4)),
-                Codes::B2 | Codes::B4 | Codes::Listed(_) | Codes::B8 => {}
-            }
+            let scale = lattice.fit(group, &mut self.codes[i * size..][..size]).unwrap_or(f32::NAN);
+            self.set_scale(i, scale.to_le_bytes());
         }
     }
 
@@ -259,14 +203,12 @@ impl Part {
         let (bits, count) = (affine.bits as usize, columns.len());
         let first = row * affine.row_len + columns.start;
         let stored = affine.codes[first * bits / 8..][..count * bits / 8].chunks_exact(bits);
-        let mut elements = [0; STRETCH];
-        for (elements, eight) in elements.as_chunks_mut::<8>().0.iter_mut().zip(stored) {
+        for (elements, eight) in self.codes.as_chunks_mut::<8>().0.iter_mut().zip(stored) {
             let stream = eight.iter().rev().fold(0, |stream, byte| stream << 8 | u64::from(*byte));
             for (i, element) in elements.iter_mut().enumerate() {
                 *element = (stream >> (i * bits)) as u8 & (0xFF >> (8 - bits));
             }
         }
-        self.set_elements(codes, &elements[..count]);
         let number = |numbers: &[u8], group: usize| {
             let (size, mut number) = (affine.scale_dtype.block_bytes(), [0.0]);
             dequantize(affine.scale_dtype, &numbers[group * size..][..size], &mut number).expect("a number");
@@ -289,56 +231,16 @@ fn cut<const N: usize, const M: usize>(block: &[u8; N], at: usize) -> [u8; M] {
     *block[at..].first_chunk().expect("part of the block")
 }
 
-#[inline(always)]
-fn tile_bytes(bytes: &[u8; TILE]) -> Bytes {
-    let number = |i: usize| u64::from_le_bytes(cut(bytes, 8 * i));
-    [number(0), number(1), number(2), number(3)]
-}
-
 /// The same bits of all bytes of a number.
 const fn all(bits: u8) -> u64 {
     u64::from_le_bytes([bits; 8])
 }
 
-/// The elements of a tile, each with some of its bits turned: the words of eight-bit codes.
+/// Bytes with some bits of each turned.
 #[inline(always)]
-fn eights(tile: &Bytes, turned: u8) -> [[u8; 4]; 8] {
-    let pair = |i: usize| split(tile[i] ^ all(turned));
-    let [[a, b], [c, d], [e, f], [g, h]] = [pair(0), pair(1), pair(2), pair(3)];
-    [a, b, c, d, e, f, g, h]
-}
-
-/// The words of four-bit codes: the four bits of each element that begin at `place`.
-#[inline(always)]
-fn fours(tile: &Bytes, place: usize) -> [[u8; 4]; 4] {
-    let four = |i: usize| tile[i] >> place & all(15);
-    let (low, high) = (split(four(0) | four(2) << 4), split(four(1) | four(3) << 4));
-    [low[0], low[1], high[0], high[1]]
-}
-
-/// The same for two bits.
-#[inline(always)]
-fn twos(tile: &Bytes, place: usize) -> [[u8; 4]; 2] {
-    let two = |i: usize| tile[i] >> place & all(3);
-    let word = |i: usize| {
-        let pairs = two(i) | two(i + 1) << 4;
-        split(pairs | pairs >> (32 - 2))[0]
-    };
-    [word(0), word(2)]
-}
-
-/// The same for one bit.
-#[inline(always)]
-fn ones(tile: &Bytes, place: usize) -> [u8; 4] {
-    let one = |i: usize| tile[i] >> place & all(1);
-    let pairs = one(0) | one(1) << 2 | one(2) << 4 | one(3) << 6;
-    split(pairs | pairs >> (32 - 1))[0]
-}
-
-/// The two words of a number.
-#[inline(always)]
-fn split(number: u64) -> [[u8; 4]; 2] {
-    [(number as u32).to_le_bytes(), ((number >> 32) as u32).to_le_bytes()]
+fn turned<const N: usize>(mut bytes: [u8; N], bits: u8) -> [u8; N] {
+    bytes.iter_mut().for_each(|byte| *byte ^= bits);
+    bytes
 }
 
 /// The vector of one-bit codes of a tile that has them element after element.

@@ -11,7 +11,12 @@ pub(super) fn interleave<const N: usize>(isa: Isa, plane: &mut [u8], rows: [&[u8
     const { assert!(N == 1 || N == 2 || N == 4) };
     let bytes = rows[0].len() / N * N;
     assert!(rows.iter().all(|row| row.len() >= bytes) && plane.len() >= LANES * bytes);
-    let rows = Rows { from: rows.map(<[u8]>::as_ptr), to: plane.as_mut_ptr() };
+    // Not by `map`, which would be called.
+    let mut from = [plane.as_ptr(); LANES];
+    for (from, row) in from.iter_mut().zip(rows) {
+        *from = row.as_ptr();
+    }
+    let rows = Rows { from, to: plane.as_mut_ptr() };
     // SAFETY: there are so many bytes of each row, and room for those of all; nobody asks for an instruction set that is not there.
     unsafe {
         #[cfg(target_arch = "x86_64")]
@@ -98,20 +103,35 @@ mod x86 {
                 for (vector, from) in vectors.iter_mut().zip(&rows.from).skip(1) {
                     *vector = V::load(from.add(at));
                 }
-                // What is zipped takes twice as many vectors, and so is where the next round looks for it.
-                for _ in 0..LANES.ilog2() {
-                    let before = vectors;
-                    for i in 0..LANES / 2 {
-                        [vectors[2 * i], vectors[2 * i + 1]] = before[i].zip::<N>(before[i + LANES / 2]);
-                    }
-                }
-                for (i, vector) in vectors.into_iter().enumerate() {
-                    vector.store(rows.to.add(LANES * at + STEP * i));
+                let vectors = round::<V, N>(round::<V, N>(round::<V, N>(round::<V, N>(vectors))));
+                for (i, four) in vectors.as_chunks::<4>().0.iter().enumerate() {
+                    V::store(*four, rows.to.add(LANES * at + 4 * STEP * i));
                 }
             }
             at += size_of::<V>();
         }
         at
+    }
+
+    /// Zips each vector with the one eight after it. What is zipped takes twice as many vectors, and so is where the next round looks
+    /// for it. Without a loop: vectors of one that the compiler leaves would be in memory.
+    ///
+    /// # Safety
+    /// The processor has such vectors.
+    #[inline(always)]
+    unsafe fn round<V: Vector, const N: usize>(v: [V; LANES]) -> [V; LANES] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [a, b] = v[0].zip::<N>(v[8]);
+            let [c, d] = v[1].zip::<N>(v[9]);
+            let [e, f] = v[2].zip::<N>(v[10]);
+            let [g, h] = v[3].zip::<N>(v[11]);
+            let [i, j] = v[4].zip::<N>(v[12]);
+            let [k, l] = v[5].zip::<N>(v[13]);
+            let [m, n] = v[6].zip::<N>(v[14]);
+            let [o, p] = v[7].zip::<N>(v[15]);
+            [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+        }
     }
 
     /// Bytes.
@@ -123,16 +143,16 @@ mod x86 {
         /// Zips the lower halves of each sixteen bytes, and the upper ones, in numbers of `N`.
         unsafe fn zip<const N: usize>(self, other: Self) -> [Self; 2];
 
-        /// Writes each sixteen bytes where those of the next sixteen of all rows begin.
+        /// Writes the first sixteen bytes of all four, then the next ones where those of the next sixteen of all rows begin.
         ///
         /// # Safety
         /// There is room for them.
-        unsafe fn store(self, to: *mut u8);
+        unsafe fn store(four: [Self; 4], to: *mut u8);
     }
 
     macro_rules! vector {
         ($vector:ty: $load:ident, [$low1:ident, $high1:ident], [$low2:ident, $high2:ident], [$low4:ident, $high4:ident],
-            |$whole:ident| $parts:expr) => {
+            |$four:ident, $to:ident| $store:expr) => {
             impl Vector for $vector {
                 #[inline(always)]
                 unsafe fn load(from: *const u8) -> Self {
@@ -151,28 +171,39 @@ mod x86 {
                     }
                 }
                 #[inline(always)]
-                unsafe fn store(self, to: *mut u8) {
+                unsafe fn store($four: [Self; 4], $to: *mut u8) {
                     // SAFETY: the caller's promise.
-                    unsafe {
-                        let $whole = self;
-                        for (i, part) in $parts.into_iter().enumerate() {
-                            _mm_storeu_si128(to.add(i * LANES * STEP).cast(), part);
-                        }
-                    }
+                    unsafe { $store }
                 }
             }
         };
     }
 
     vector!(__m128i: _mm_loadu_si128, [_mm_unpacklo_epi8, _mm_unpackhi_epi8], [_mm_unpacklo_epi16, _mm_unpackhi_epi16],
-        [_mm_unpacklo_epi32, _mm_unpackhi_epi32], |x| [x]);
+    [_mm_unpacklo_epi32, _mm_unpackhi_epi32], |four, to| {
+        for (i, part) in four.into_iter().enumerate() {
+            _mm_storeu_si128(to.add(STEP * i).cast(), part);
+        }
+    });
     vector!(__m256i: _mm256_loadu_si256, [_mm256_unpacklo_epi8, _mm256_unpackhi_epi8],
-        [_mm256_unpacklo_epi16, _mm256_unpackhi_epi16], [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32],
-        |x| [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)]);
+    [_mm256_unpacklo_epi16, _mm256_unpackhi_epi16], [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32], |four, to| {
+        for (i, [a, b]) in four.as_chunks().0.iter().enumerate() {
+            let to = to.add(2 * STEP * i);
+            _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(*a, *b));
+            _mm256_storeu_si256(to.add(LANES * STEP).cast(), _mm256_permute2x128_si256::<0x31>(*a, *b));
+        }
+    });
     vector!(__m512i: _mm512_loadu_si512, [_mm512_unpacklo_epi8, _mm512_unpackhi_epi8],
-        [_mm512_unpacklo_epi16, _mm512_unpackhi_epi16], [_mm512_unpacklo_epi32, _mm512_unpackhi_epi32],
-        |x| [_mm512_castsi512_si128(x), _mm512_extracti32x4_epi32::<1>(x), _mm512_extracti32x4_epi32::<2>(x),
-            _mm512_extracti32x4_epi32::<3>(x)]);
+    [_mm512_unpacklo_epi16, _mm512_unpackhi_epi16], [_mm512_unpacklo_epi32, _mm512_unpackhi_epi32], |four, to| {
+        let [a, b, c, d] = four;
+        // Of two vectors the first two sixteen bytes of each, and the last two; then every second one of those.
+        let (ab, cd) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0x44>(c, d));
+        _mm512_storeu_si512(to.cast(), _mm512_shuffle_i32x4::<0x88>(ab, cd));
+        _mm512_storeu_si512(to.add(LANES * STEP).cast(), _mm512_shuffle_i32x4::<0xDD>(ab, cd));
+        let (ab, cd) = (_mm512_shuffle_i32x4::<0xEE>(a, b), _mm512_shuffle_i32x4::<0xEE>(c, d));
+        _mm512_storeu_si512(to.add(2 * LANES * STEP).cast(), _mm512_shuffle_i32x4::<0x88>(ab, cd));
+        _mm512_storeu_si512(to.add(3 * LANES * STEP).cast(), _mm512_shuffle_i32x4::<0xDD>(ab, cd));
+    });
 }
 
 #[cfg(test)]

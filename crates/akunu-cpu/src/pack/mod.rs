@@ -1,6 +1,7 @@
 //! Weights in the layout their kernels stream fastest. One packed copy serves decoding, prompts and embedding lookup; what only
 //! prompts are multiplied with may be packed for these alone.
 
+mod assemble;
 mod extract;
 mod fit;
 mod form;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use akunu_format::{Data, Tensor};
 
+use super::assemble::{Assembly, Layout, Line};
 use super::extract::{Part, STRETCH};
 use super::form::{Codes, Form, Planes, Scales, TILE, TILES_PER_SUPER};
 use super::interleave::interleave;
@@ -36,19 +37,22 @@ pub(super) fn write(
         (Form::Int { codes, scales, .. }, Data::Blocks { dtype, bytes }) => {
             let size = |columns: usize| columns / dtype.block_len() * dtype.block_bytes();
             let (row_size, stretch) = (size(cols), size(STRETCH));
-            integers(isa, data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+            let layout = Layout::of(dtype);
+            integers(isa, data, &planes, (codes, scales, layout), cols, &rows, |row, columns, part| {
                 let stored = &bytes[row * row_size..(row + 1) * row_size];
                 let start = columns.start / STRETCH * stretch;
                 // Sixteen rows are read side by side: too many places for the processor to foresee.
                 for line in (0..stretch).step_by(64) {
                     ask(stored.as_ptr().wrapping_add(start + AHEAD * stretch + line));
                 }
-                part.blocks(dtype, &stored[start..row_size.min(start + stretch)]);
+                part.blocks(dtype, &stored[start..row_size.min(start + stretch)])
             });
         }
         (Form::Int { codes, scales, .. }, Data::Affine(affine)) => {
-            integers(isa, data, &planes, (codes, scales), cols, &rows, |row, columns, part| {
+            let layout = Layout::Bytes;
+            integers(isa, data, &planes, (codes, scales, layout), cols, &rows, |row, columns, part| {
                 part.affine(&affine, codes, row, columns);
+                None
             });
         }
         _ => unreachable!("pairs are made by their kernel, and the rest has no form"),
@@ -82,14 +86,14 @@ type Interleave = fn(Isa, &mut [u8], [&[u8]; LANES]);
 
 /// Rows of integers under scales: `take` takes some columns of one apart. A stretch of all rows is put side by side before the
 /// next: what is between stays in the first cache.
-fn integers(
+fn integers<'a>(
     isa: Isa,
     panel: &mut [u8],
     planes: &Planes,
-    (codes, scales): (Codes, Scales),
+    (codes, scales, layout): (Codes, Scales, Layout),
     cols: usize,
     rows: &Range<usize>,
-    take: impl Fn(usize, Range<usize>, &mut Part),
+    take: impl Fn(usize, Range<usize>, &mut Part) -> Option<&'a [u8]>,
 ) {
     let put: Interleave = match scales.bytes() {
         1 => interleave::<1>,
@@ -98,14 +102,23 @@ fn integers(
     };
     let size = scales.bytes() * if scales.halves() { 2 } else { 1 };
     let mut parts = [const { Part::new() }; LANES];
+    let mut lines = Lines([[0; 4 * LANES]; STRETCH / 4]);
     for from in (0..cols).step_by(STRETCH) {
         let columns = from..cols.min(from + STRETCH);
-        for (part, row) in parts.iter_mut().zip(rows.clone()) {
-            take(row, columns.clone(), part);
+        let mut stored = [None; LANES];
+        for ((part, stored), row) in parts.iter_mut().zip(&mut stored).zip(rows.clone()) {
+            *stored = take(row, columns.clone(), part);
         }
         let (first, tiles) = (columns.start / TILE, columns.len() / TILE);
-        let words = lanes(&parts, |part| part.codes[..codes.bits() * tiles].as_flattened());
-        interleave::<4>(isa, &mut panel[first * codes.tile_bytes()..], words);
+        let mut words = lanes(&parts, |part| &part.codes[..layout.bytes(codes, tiles)]);
+        words.iter_mut().zip(stored).for_each(|(words, stored)| *words = stored.unwrap_or(words));
+        let tiles_at = &mut panel[first * codes.tile_bytes()..][..tiles * codes.tile_bytes()];
+        if layout == Layout::Tiles {
+            interleave::<4>(isa, tiles_at, words);
+        } else {
+            interleave::<4>(isa, lines.0.as_flattened_mut(), words);
+            isa.run(Assembly { layout, codes, stored: &lines.0, tiles: tiles_at.as_chunks_mut().0 });
+        }
         let (at, len) = (size * first * LANES, size * tiles);
         put(isa, &mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
         if scales.min_apart() {
@@ -124,6 +137,10 @@ fn integers(
         }
     }
 }
+
+/// Room for what a stretch of sixteen rows has, side by side.
+#[repr(align(64))]
+struct Lines([Line; STRETCH / 4]);
 
 /// What each row has of one kind.
 fn lanes<'a>(parts: &'a [Part; LANES], of: impl Fn(&'a Part) -> &'a [u8]) -> [&'a [u8]; LANES] {

@@ -255,6 +255,12 @@ impl Simd for Avx2 {
         each!(x in [low, high] => _mm256_loadu_si256(x.as_ptr().cast()))
     }
     #[inline(always)]
+    fn store_codes(x: Self::C, to: &mut [u8; 64]) {
+        for (x, to) in x.into_iter().zip(to.as_chunks_mut::<32>().0) {
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), x) }
+        }
+    }
+    #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
         each!(x in x => _mm256_and_si256(x, _mm256_set1_epi8(mask as i8)))
     }

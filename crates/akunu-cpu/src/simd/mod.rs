@@ -41,7 +41,7 @@ pub(crate) trait Simd: Copy {
     const MANY_APART: bool = false;
 
     /// Whether some rows are multiplied by [two panels](crate::kernels::two_panels), and many [as bytes](crate::kernels::many): with
-    /// [`Self::store_codes`] and [`Self::byte_dots`].
+    /// [`Self::byte_dots`].
     const BYTE_DOTS: bool = false;
 
     /// Whether one instruction cuts a [field](Self::field) out of bytes. Only kernels of [few rows](crate::Isa::run_few) are compiled so,
@@ -124,13 +124,14 @@ pub(crate) trait Simd: Copy {
     fn sum_i(x: Self::I) -> i32;
 
     fn codes(from: &[u8; 64]) -> Self::C;
+    fn store_codes(x: Self::C, to: &mut [u8; 64]);
     fn and(x: Self::C, mask: u8) -> Self::C;
     fn or(x: Self::C, y: Self::C) -> Self::C;
     /// Bytes shifted right; bits that come in from a neighbouring byte must be masked off by the caller.
     fn shift_right<const BITS: u32>(x: Self::C) -> Self::C;
     /// As [`Self::shift_right`], to the left.
     fn shift_left<const BITS: u32>(x: Self::C) -> Self::C;
-    /// Of each byte `WIDTH` bits from `FROM` on, moved to begin at `TO`, which is four bits higher at most, and nothing else.
+    /// Of each byte `WIDTH` bits from `FROM` on, moved to begin at `TO`, and nothing else.
     #[inline(always)]
     fn field<const FROM: u32, const WIDTH: u32, const TO: u32>(x: Self::C) -> Self::C {
         field::<Self, FROM, WIDTH, TO>(x)
@@ -184,11 +185,6 @@ pub(crate) trait Simd: Copy {
         let c = Self::dot(bits, init[2], codes, high[2], low[2]);
         let d = Self::dot(bits, init[3], codes, high[3], low[3]);
         [a, b, c, d]
-    }
-
-    /// The codes of a vector as they are. Asked for where there is [`Self::byte_dots`].
-    fn store_codes(_codes: Self::C, _to: &mut [u8; 64]) {
-        unreachable!("codes are multiplied where they are unpacked")
     }
 
     /// [`Self::dot`] of each of four rows with the codes of two panels: codes of any number of bits, and any `init`, which counts
@@ -252,7 +248,7 @@ pub(crate) trait Simd: Copy {
 /// [`Simd::field`], by shifts of words.
 #[inline(always)]
 fn field<S: Simd, const FROM: u32, const WIDTH: u32, const TO: u32>(x: S::C) -> S::C {
-    const { assert!(FROM + WIDTH <= 8 && TO + WIDTH <= 8 && TO <= FROM + 4) };
+    const { assert!(FROM + WIDTH <= 8 && TO + WIDTH <= 8) };
     let moved = match const { FROM as i32 - TO as i32 } {
         0 => x,
         1 => S::shift_right::<1>(x),
@@ -265,7 +261,10 @@ fn field<S: Simd, const FROM: u32, const WIDTH: u32, const TO: u32>(x: S::C) -> 
         -1 => S::shift_left::<1>(x),
         -2 => S::shift_left::<2>(x),
         -3 => S::shift_left::<3>(x),
-        _ => S::shift_left::<4>(x),
+        -4 => S::shift_left::<4>(x),
+        -5 => S::shift_left::<5>(x),
+        -6 => S::shift_left::<6>(x),
+        _ => S::shift_left::<7>(x),
     };
     S::and(moved, const { mask(WIDTH) << TO })
 }

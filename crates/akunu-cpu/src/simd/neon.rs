@@ -219,6 +219,12 @@ impl Simd for Neon {
         each!(x in [a, b, c, d] => vld1q_u8(x.as_ptr()))
     }
     #[inline(always)]
+    fn store_codes(x: Self::C, to: &mut [u8; 64]) {
+        for (x, to) in x.into_iter().zip(to.as_chunks_mut::<16>().0) {
+            unsafe { vst1q_u8(to.as_mut_ptr(), x) }
+        }
+    }
+    #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
         each!(x in x => vandq_u8(x, vdupq_n_u8(mask)))
     }

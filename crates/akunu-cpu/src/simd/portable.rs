@@ -221,6 +221,10 @@ impl Simd for Portable {
         *from
     }
     #[inline(always)]
+    fn store_codes(x: Self::C, to: &mut [u8; 64]) {
+        *to = x;
+    }
+    #[inline(always)]
     fn and(x: Self::C, mask: u8) -> Self::C {
         and(x, mask)
     }

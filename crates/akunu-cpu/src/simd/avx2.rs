@@ -1,5 +1,6 @@
 //! AVX2 with FMA and F16C: two registers a vector.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{Kernel, LANES, LOW_BITS, Simd};
@@ -291,22 +292,23 @@ impl Simd for Avx2 {
         high: &[i32; N],
         low: &[i32; N],
     ) -> Self::I {
-        if bits == 8 { words_dot(init, codes, high, low) } else { bytes_dot(bits, init, codes, high, low) }
+        if bits == 8 { wide_dot(init, codes, high, low) } else { narrow_dot(bits, init, codes, high, low) }
     }
     #[inline(always)]
-    fn store_words(codes: Self::C, zero: i32, to: &mut [[i32; LANES]; 2]) {
+    fn store_words(codes: Self::C, zero: i32, to: [&mut [i32; LANES]; 2]) {
         let even = each!(x in codes => {
             _mm256_sub_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)), _mm256_set1_epi16(zero as i16))
         });
         let odd = each!(x in codes => {
             _mm256_sub_epi16(_mm256_srli_epi16::<8>(x), _mm256_set1_epi16(zero as i16))
         });
-        for (to, words) in to.iter_mut().zip([even, odd]) {
-            let to = to.as_mut_ptr().cast::<__m256i>();
-            unsafe {
-                _mm256_storeu_si256(to, words[0]);
-                _mm256_storeu_si256(to.add(1), words[1]);
-            }
+        let [first, second] = to;
+        let (first, second) = (first.as_mut_ptr().cast::<__m256i>(), second.as_mut_ptr().cast::<__m256i>());
+        unsafe {
+            _mm256_storeu_si256(first, even[0]);
+            _mm256_storeu_si256(first.add(1), even[1]);
+            _mm256_storeu_si256(second, odd[0]);
+            _mm256_storeu_si256(second.add(1), odd[1]);
         }
     }
     #[inline(always)]
@@ -325,20 +327,94 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn word_dots<const N: usize>(weights: &[[[i32; LANES]; 2]; N], x: [&[[i32; 2]; N]; 4]) -> [Self::I; 4] {
-        let mut sums = [[unsafe { _mm256_setzero_si256() }; 2]; 4];
-        for i in 0..N {
-            for j in 0..2 {
-                let weights = each!(x in halves(&weights[i][j]) => _mm256_loadu_si256(x.as_ptr().cast()));
-                for m in 0..4 {
-                    let x = [unsafe { _mm256_set1_epi32(x[m][i][j]) }; 2];
-                    let products = both!(_mm256_madd_epi16; weights, x);
-                    sums[m] = both!(_mm256_add_epi32; sums[m], products);
-                }
-            }
+    fn word_dots<const N: usize>(
+        weights: &[[[[i32; LANES]; 2]; 2]; N],
+        x: [&[[i32; 2]; N]; 2],
+    ) -> [[Self::I; 2]; 2] {
+        let (weights, x) = (weights.as_ptr().cast(), [x[0].as_ptr().cast(), x[1].as_ptr().cast()]);
+        // SAFETY: there are so many words.
+        match N {
+            4 => unsafe { word_dots_of_half(weights, x) },
+            8 => unsafe { word_dots_of_tile(weights, x) },
+            _ => unreachable!("tiles and halves of tiles"),
         }
-        sums
     }
+}
+
+/// [`Simd::word_dots`] of some steps. Each vector of weights is an operand in memory twice: with one instruction less for each than what
+/// the compiler makes of the same, which also adds sums as a tree, for which there are no registers.
+macro_rules! word_dots {
+    ($(#[$doc:meta])* $name:ident, $but_the_first:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// There are as many words as steps.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $name(weights: *const i32, x: [*const i32; 2]) -> [[[__m256i; 2]; 2]; 2] {
+            let (a, b, c, d, e, f, g, h);
+            // SAFETY: the caller's promise.
+            unsafe {
+                asm!(
+                    "vpbroadcastd {x}, [{first}]",
+                    "vpbroadcastd {y}, [{second}]",
+                    "vpmaddwd {a}, {x}, [{weights}]",
+                    "vpmaddwd {b}, {x}, [{weights} + 32]",
+                    "vpmaddwd {c}, {x}, [{weights} + 64]",
+                    "vpmaddwd {d}, {x}, [{weights} + 96]",
+                    "vpmaddwd {e}, {y}, [{weights}]",
+                    "vpmaddwd {f}, {y}, [{weights} + 32]",
+                    "vpmaddwd {g}, {y}, [{weights} + 64]",
+                    "vpmaddwd {h}, {y}, [{weights} + 96]",
+                    concat!(".irp i, ", $but_the_first),
+                    "vpbroadcastd {x}, [{first} + 4*\\i]",
+                    "vpbroadcastd {y}, [{second} + 4*\\i]",
+                    "vpmaddwd {product}, {x}, [{weights} + 128*\\i]",
+                    "vpaddd {a}, {a}, {product}",
+                    "vpmaddwd {product}, {y}, [{weights} + 128*\\i]",
+                    "vpaddd {e}, {e}, {product}",
+                    "vpmaddwd {product}, {x}, [{weights} + 128*\\i + 32]",
+                    "vpaddd {b}, {b}, {product}",
+                    "vpmaddwd {product}, {y}, [{weights} + 128*\\i + 32]",
+                    "vpaddd {f}, {f}, {product}",
+                    "vpmaddwd {product}, {x}, [{weights} + 128*\\i + 64]",
+                    "vpaddd {c}, {c}, {product}",
+                    "vpmaddwd {product}, {y}, [{weights} + 128*\\i + 64]",
+                    "vpaddd {g}, {g}, {product}",
+                    "vpmaddwd {product}, {x}, [{weights} + 128*\\i + 96]",
+                    "vpaddd {d}, {d}, {product}",
+                    "vpmaddwd {product}, {y}, [{weights} + 128*\\i + 96]",
+                    "vpaddd {h}, {h}, {product}",
+                    ".endr",
+                    weights = in(reg) weights,
+                    first = in(reg) x[0],
+                    second = in(reg) x[1],
+                    a = out(ymm_reg) a,
+                    b = out(ymm_reg) b,
+                    c = out(ymm_reg) c,
+                    d = out(ymm_reg) d,
+                    e = out(ymm_reg) e,
+                    f = out(ymm_reg) f,
+                    g = out(ymm_reg) g,
+                    h = out(ymm_reg) h,
+                    x = out(ymm_reg) _,
+                    y = out(ymm_reg) _,
+                    product = out(ymm_reg) _,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            [[[a, b], [c, d]], [[e, f], [g, h]]]
+        }
+    };
+}
+
+word_dots! {
+    /// Of a tile.
+    word_dots_of_tile, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+}
+word_dots! {
+    /// Of one half of a tile.
+    word_dots_of_half, "1, 2, 3, 4, 5, 6, 7"
 }
 
 /// The dots of codes of eight bits. As bytes, pairs of them would take one instruction more for each, since a product of bytes has to have one
@@ -346,7 +422,7 @@ impl Simd for Avx2 {
 // SAFETY of every block below: as above.
 #[allow(clippy::undocumented_unsafe_blocks)]
 #[inline(always)]
-fn words_dot<const N: usize>(
+fn wide_dot<const N: usize>(
     init: i32,
     codes: &[[__m256i; 2]; N],
     high: &[i32; N],
@@ -374,7 +450,7 @@ fn words_dot<const N: usize>(
 // SAFETY of every block below: as above.
 #[allow(clippy::undocumented_unsafe_blocks)]
 #[inline(always)]
-fn bytes_dot<const N: usize>(
+fn narrow_dot<const N: usize>(
     bits: usize,
     init: i32,
     codes: &[[__m256i; 2]; N],

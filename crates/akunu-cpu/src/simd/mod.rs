@@ -200,7 +200,7 @@ pub(crate) trait Simd: Copy {
 
     /// The codes of a vector less `zero`, as words of 16 bits: of each lane's four the first and the third, then the second and the fourth.
     /// Words exist only where [many rows](Self::MANY_APART) are made of them.
-    fn store_words(_codes: Self::C, _zero: i32, _to: &mut [[i32; LANES]; 2]) {
+    fn store_words(_codes: Self::C, _zero: i32, _to: [&mut [i32; LANES]; 2]) {
         unreachable!("words are not multiplied")
     }
 
@@ -209,8 +209,11 @@ pub(crate) trait Simd: Copy {
         unreachable!("words are not multiplied")
     }
 
-    /// For each of four rows and sixteen outputs: the sum of the products of all words.
-    fn word_dots<const N: usize>(_weights: &[[[i32; LANES]; 2]; N], _x: [&[[i32; 2]; N]; 4]) -> [Self::I; 4] {
+    /// For each of two rows and of two panels' sixteen outputs: the sum of the products of all words. `N` is 4 or 8.
+    fn word_dots<const N: usize>(
+        _weights: &[[[[i32; LANES]; 2]; 2]; N],
+        _x: [&[[i32; 2]; N]; 2],
+    ) -> [[Self::I; 2]; 2] {
         unreachable!("words are not multiplied")
     }
 

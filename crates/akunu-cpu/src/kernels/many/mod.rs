@@ -27,7 +27,7 @@ pub(crate) struct Room {
     weights: Shared,
     /// Integers of a stretch of rows, or of whole ones: `[row / TOGETHER][tile][row % TOGETHER]`.
     lines: Shared,
-    /// `[panel][row][output]`, `[panel][row][even, odd][output]`, or `[pair of panels][row][panel of these][output]`.
+    /// `[panel][row][even, odd][output]`, or `[pair of panels][row][panel of these][output]`.
     sums: Shared,
 }
 

@@ -1,4 +1,4 @@
-//! Integers: a stretch of a panel's weights is made [`Words`].
+//! Integers: a stretch of two panels' weights is made [`Words`].
 //!
 //! A product of words needs two instructions; one of bytes, of which each activation has two, needs five and more for twice as many columns.
 //! Sums are the same integers as those of bytes.
@@ -17,10 +17,11 @@ use super::{Room, blocks};
 pub(super) const ROWS: usize = 64;
 
 /// Panels worked on at a time: activations become words once for all of them.
-pub(super) const PANELS: usize = 16;
+pub(super) const PANELS: usize = 32;
 
-/// Rows whose sums are in registers.
-const TOGETHER: usize = 4;
+/// Rows and panels whose sums are in registers.
+const TOGETHER: usize = 2;
+const BESIDE: usize = 2;
 
 /// Tiles of a stretch of columns: a super-block, where there are such.
 pub(super) const TILES: usize = TILES_PER_SUPER;
@@ -40,14 +41,18 @@ pub(super) struct Line {
 // SAFETY: numbers without padding: 64 + 4 + 8 bytes.
 unsafe impl Plain for Line {}
 const _: () = assert!(size_of::<Line>() == 76);
+const _: () = assert!(ROWS.is_multiple_of(TOGETHER) && PANELS.is_multiple_of(BESIDE));
 
-/// The words of a tile's weights, of a panel's sixteen outputs.
-pub(super) type Words = [[[i32; LANES]; 2]; TILE / 4];
+/// The words of a tile's weights, of two panels side by side.
+pub(super) type Words = [[[[i32; LANES]; BESIDE]; 2]; TILE / 4];
 
-/// A vector for each half of a tile, of which the first may be for both.
-type Halves = [[f32; LANES]; 2];
+/// A vector for each half of a tile (of which the first may be for both) of each panel.
+type Halves = [[[f32; LANES]; BESIDE]; 2];
 
-/// A stretch of one panel.
+/// The sums of two rows by two panels.
+type Sums = [[[f32; LANES]; BESIDE]; TOGETHER];
+
+/// A stretch of two panels.
 struct Stretch<'a> {
     words: &'a mut [Words],
     scales: [Halves; TILES],
@@ -71,21 +76,20 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
     #[inline(always)]
     fn rows_by_panels<S: Simd>(&self, room: &Room, rows: Range<usize>, panels: Range<usize>) {
         let all = self.product.matrix.cols / TILE;
+        let twos = rows.len() / TOGETHER;
         // SAFETY: a worker has one room, and one product at a time.
         let (words, lines, sums) = unsafe {
             let words: &mut [i32] = room.weights.get_mut(0, TILES * size_of::<Words>() / size_of::<i32>());
             let lines: &mut [Line] = room.lines.get_mut(0, rows.len() * TILES);
-            let sums: &mut [f32] = room.sums.get_mut(0, panels.len() * rows.len() * LANES);
+            let pairs = panels.len().div_ceil(BESIDE);
+            let sums: &mut [f32] = room.sums.get_mut(0, pairs * twos * size_of::<Sums>() / size_of::<f32>());
             let lines: &mut [[[Line; TOGETHER]; TILES]] = lines.as_chunks_mut().0.as_chunks_mut().0;
-            (words, lines, sums.as_chunks_mut::<LANES>().0)
+            (words.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0, lines, sums)
         };
-        let mut stretch = Stretch {
-            words: words.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0,
-            scales: [[[0.0; LANES]; 2]; TILES],
-            mins: [[[0.0; LANES]; 2]; TILES],
-            outer: [[0.0; LANES]; 2],
-        };
-        sums.fill([0.0; LANES]);
+        let sums: &mut [Sums] = sums.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+        let nothing = [[[0.0; LANES]; BESIDE]; 2];
+        let mut stretch = Stretch { words, scales: [nothing; TILES], mins: [nothing; TILES], outer: nothing };
+        sums.fill([[[0.0; LANES]; BESIDE]; TOGETHER]);
         for from in (0..all).step_by(TILES) {
             let tiles = from..all.min(from + TILES);
             for (i, row) in rows.clone().enumerate() {
@@ -97,32 +101,41 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
                     (line.scale, line.sums) = (group.scale, if Z::HALVES { [a, b] } else { [total, 0.0] });
                 }
             }
-            for panel in panels.clone() {
-                let codes = self.codes(panel, tiles.clone());
-                let next = match panel + 1 {
-                    next if next < panels.end => self.codes(next, tiles.clone()),
-                    _ => self.codes(panels.start, tiles.end..all.min(tiles.end + TILES)),
+            for (first, sums) in panels.clone().step_by(BESIDE).zip(sums.chunks_exact_mut(twos)) {
+                // Where one is left, it is there twice.
+                let pair = [first, (first + 1).min(panels.end - 1)];
+                self.make::<S>(pair, tiles.clone(), &mut stretch);
+                let (next, following) = match first + BESIDE {
+                    next if next < panels.end => (next, tiles.clone()),
+                    _ => (panels.start, tiles.end..all.min(tiles.end + TILES)),
                 };
-                self.make::<S>(codes, panel, tiles.clone(), &mut stretch);
-                let first = (panel - panels.start) * rows.len();
-                let sums = sums[first..first + rows.len()].as_chunks_mut().0;
-                let mut next = next.chunks(next.len().div_ceil(lines.len()).max(1));
+                let a = self.codes(next, following.clone());
+                let b = self.codes((next + 1).min(panels.end - 1), following);
+                let each = a.len().div_ceil(twos).max(1);
+                let mut next = a.chunks(each).zip(b.chunks(each));
                 for (i, (lines, sums)) in lines.iter().zip(sums).enumerate() {
-                    for code in next.next().unwrap_or_default() {
-                        ask(code.as_ptr());
+                    if let Some((a, b)) = next.next() {
+                        for (a, b) in a.iter().zip(b) {
+                            ask(a.as_ptr());
+                            ask(b.as_ptr());
+                        }
                     }
                     if tiles.end == all {
                         let row = rows.start + i * TOGETHER;
-                        (row..row + TOGETHER).for_each(|row| self.product.ask_for_outputs(row, panel));
+                        for row in row..row + TOGETHER {
+                            self.product.ask_for_outputs(row, pair[0]);
+                            self.product.ask_for_outputs(row, pair[1]);
+                        }
                     }
                     stretch.add::<S, Z>(&lines[..tiles.len()], sums);
                 }
             }
         }
-        for (i, row) in rows.clone().enumerate() {
-            for panel in panels.clone() {
-                let sums = &sums[(panel - panels.start) * rows.len() + i];
-                self.product.put::<S>(row, panel, S::load(sums));
+        for (first, sums) in panels.clone().step_by(BESIDE).zip(sums.chunks_exact(twos)) {
+            for (row, sums) in rows.clone().zip(sums.as_flattened()) {
+                for (panel, sums) in (first..panels.end).zip(sums) {
+                    self.product.put::<S>(row, panel, S::load(sums));
+                }
             }
         }
     }
@@ -135,46 +148,49 @@ impl<'a, U: Unpack, Z: ScaleView<'a>> IntProduct<'a, U, Z> {
         &codes[tiles.start * U::BITS..tiles.end * U::BITS]
     }
 
-    /// Makes what is multiplied of some tiles of a panel.
+    /// Makes what is multiplied of some tiles of two panels.
     #[inline(always)]
-    fn make<S: Simd>(&self, codes: &[[u8; 64]], panel: usize, tiles: Range<usize>, to: &mut Stretch<'_>) {
-        for (codes, words) in codes.chunks_exact(U::BITS).zip(&mut *to.words) {
-            let codes = U::unpack::<S>(codes, self.values);
-            for i in 0..TILE / 4 {
-                S::store_words(codes[i], self.zero, &mut words[i]);
-            }
-        }
-        let view = Z::view(self.product.matrix, panel, 0);
-        for (i, tile) in tiles.clone().enumerate() {
-            for half in 0..if Z::HALVES { 2 } else { 1 } {
-                S::store(view.scale::<S>(tile, half), &mut to.scales[i][half]);
-                if Z::MIN {
-                    S::store(view.min::<S>(tile, half), &mut to.mins[i][half]);
+    fn make<S: Simd>(&self, panels: [usize; BESIDE], tiles: Range<usize>, to: &mut Stretch<'_>) {
+        for (p, panel) in panels.into_iter().enumerate() {
+            let codes = self.codes(panel, tiles.clone()).chunks_exact(U::BITS);
+            for (codes, words) in codes.zip(&mut *to.words) {
+                let codes = U::unpack::<S>(codes, self.values);
+                for i in 0..TILE / 4 {
+                    let [even, odd] = &mut words[i];
+                    S::store_words(codes[i], self.zero, [&mut even[p], &mut odd[p]]);
                 }
             }
-        }
-        if Z::SUPER {
-            let [scale, min] = view.outer::<S>(tiles.start / TILES);
-            S::store(scale, &mut to.outer[0]);
-            S::store(min, &mut to.outer[1]);
+            let view = Z::view(self.product.matrix, panel, 0);
+            for (i, tile) in tiles.clone().enumerate() {
+                for half in 0..if Z::HALVES { 2 } else { 1 } {
+                    S::store(view.scale::<S>(tile, half), &mut to.scales[i][half][p]);
+                    if Z::MIN {
+                        S::store(view.min::<S>(tile, half), &mut to.mins[i][half][p]);
+                    }
+                }
+            }
+            if Z::SUPER {
+                let [scale, min] = view.outer::<S>(tiles.start / TILES);
+                S::store(scale, &mut to.outer[0][p]);
+                S::store(min, &mut to.outer[1][p]);
+            }
         }
     }
 }
 
 impl Stretch<'_> {
-    /// Adds the products with tiles of rows to their sums.
+    /// Adds the products with tiles of two rows to their sums.
     #[inline(always)]
-    fn add<'a, S: Simd, Z: ScaleView<'a>>(
-        &self,
-        lines: &[[Line; TOGETHER]],
-        sums: &mut [[f32; LANES]; TOGETHER],
-    ) {
-        let mut totals = [S::splat(0.0); TOGETHER];
+    fn add<'a, S: Simd, Z: ScaleView<'a>>(&self, lines: &[[Line; TOGETHER]], sums: &mut Sums) {
+        let mut totals = [[S::splat(0.0); BESIDE]; TOGETHER];
         if !Z::SUPER {
             for m in 0..TOGETHER {
-                totals[m] = S::load(&sums[m]);
+                for p in 0..BESIDE {
+                    totals[m][p] = S::load(&sums[m][p]);
+                }
             }
         }
+        assert!(lines.len() <= self.words.len().min(TILES));
         for (tile, lines) in lines.iter().enumerate() {
             if Z::HALVES {
                 self.add_dots::<S, 4>(lines, tile, 0, &mut totals);
@@ -187,24 +203,21 @@ impl Stretch<'_> {
             }
         }
         if Z::SUPER {
-            let scale = S::load(&self.outer[0]);
+            self.add_totals::<S>(&totals, 0, sums);
+        } else {
             for m in 0..TOGETHER {
-                totals[m] = S::fma(totals[m], scale, S::load(&sums[m]));
+                for p in 0..BESIDE {
+                    S::store(totals[m][p], &mut sums[m][p]);
+                }
             }
-        }
-        for m in 0..TOGETHER {
-            S::store(totals[m], &mut sums[m]);
         }
         // Only now: there are no registers for these beside the totals.
         if Z::SUPER && Z::MIN {
-            let mut mins = [S::splat(0.0); TOGETHER];
+            let mut mins = [[S::splat(0.0); BESIDE]; TOGETHER];
             for (tile, lines) in lines.iter().enumerate() {
                 self.add_minima::<S, Z>(lines, tile, &mut mins);
             }
-            let min = S::load(&self.outer[1]);
-            for m in 0..TOGETHER {
-                S::store(S::fma(mins[m], min, S::load(&sums[m])), &mut sums[m]);
-            }
+            self.add_totals::<S>(&mins, 1, sums);
         }
     }
 
@@ -215,14 +228,18 @@ impl Stretch<'_> {
         lines: &[Line; TOGETHER],
         tile: usize,
         half: usize,
-        sums: &mut [S::F; TOGETHER],
+        totals: &mut [[S::F; BESIDE]; TOGETHER],
     ) {
-        let [a, b, c, d] = lines;
-        let x = [part::<N>(a, half), part::<N>(b, half), part::<N>(c, half), part::<N>(d, half)];
-        let dots = S::word_dots(&self.words[tile].as_chunks::<N>().0[half], x);
-        let scale = S::load(&self.scales[tile][half]);
+        let [a, b] = lines;
+        let words = &self.words[tile].as_chunks::<N>().0[half];
+        let dots = S::word_dots(words, [part::<N>(a, half), part::<N>(b, half)]);
+        let [s, t] = &self.scales[tile][half];
+        let scales = [S::load(s), S::load(t)];
         for m in 0..TOGETHER {
-            sums[m] = S::fma(S::to_float(dots[m]), S::mul(scale, S::splat(lines[m].scale)), sums[m]);
+            let scale = S::splat(lines[m].scale);
+            for p in 0..BESIDE {
+                totals[m][p] = S::fma(S::to_float(dots[m][p]), S::mul(scales[p], scale), totals[m][p]);
+            }
         }
     }
 
@@ -232,15 +249,32 @@ impl Stretch<'_> {
         &self,
         lines: &[Line; TOGETHER],
         tile: usize,
-        sums: &mut [S::F; TOGETHER],
+        totals: &mut [[S::F; BESIDE]; TOGETHER],
     ) {
         if !Z::MIN {
             return;
         }
         for half in 0..if Z::HALVES { 2 } else { 1 } {
-            let min = S::load(&self.mins[tile][half]);
+            let [s, t] = &self.mins[tile][half];
+            let mins = [S::load(s), S::load(t)];
             for m in 0..TOGETHER {
-                sums[m] = S::fma(min, S::splat(lines[m].sums[half]), sums[m]);
+                let sum = S::splat(lines[m].sums[half]);
+                for p in 0..BESIDE {
+                    totals[m][p] = S::fma(mins[p], sum, totals[m][p]);
+                }
+            }
+        }
+    }
+
+    /// Adds the totals of a super-block, under its scale (`which` is 0) or that of its minima (1), to the sums.
+    #[inline(always)]
+    fn add_totals<S: Simd>(&self, totals: &[[S::F; BESIDE]; TOGETHER], which: usize, sums: &mut Sums) {
+        let [s, t] = &self.outer[which];
+        let outer = [S::load(s), S::load(t)];
+        for m in 0..TOGETHER {
+            for p in 0..BESIDE {
+                let sum = S::fma(totals[m][p], outer[p], S::load(&sums[m][p]));
+                S::store(sum, &mut sums[m][p]);
             }
         }
     }

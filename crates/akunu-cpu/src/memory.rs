@@ -64,18 +64,18 @@ impl Shared {
         })
     }
 
-    /// The bytes of a large page, or of as much where there are none such.
+    /// The bytes of one of the pages it lies in: large ones, or parts as large where the system has none.
     pub(crate) fn page(&self, page: usize) -> Option<Range<usize>> {
         let start = page * LARGE_PAGE;
         (start < self.len).then(|| start..self.len.min(start + LARGE_PAGE))
     }
 
-    /// Has a page cleared by the system now, where it would be when it is first written.
-    pub(crate) fn begin(&self, page: &Range<usize>) {
+    /// Has the system clear a page now, not when it is first written, if it can.
+    pub(crate) fn populate(&self, page: &Range<usize>) {
         #[cfg(target_os = "linux")]
         if let Some(pages) = &self.pages {
             let skipped = self.address() - pages.as_ptr().addr();
-            // Systems that do not know how clear it later.
+            // Older kernels refuse, and clear it later.
             let _ = pages.advise_range(memmap2::Advice::PopulateWrite, skipped + page.start, page.len());
         }
         #[cfg(not(target_os = "linux"))]

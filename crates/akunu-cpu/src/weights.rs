@@ -1,7 +1,8 @@
 //! The weights of a model, packed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use akunu_program::program::{Slice, WeightUse};
 use akunu_program::{Error, Result, TensorSource, Weights};
@@ -26,8 +27,8 @@ pub(crate) struct CpuWeights {
 impl Weights for CpuWeights {}
 
 impl CpuWeights {
-    /// Packs the matrices into one region, in the order of their use, and gives back the memory of the originals: there is never a
-    /// second copy of more than those that workers are at.
+    /// Packs the matrices into one region, in the order of their use, and gives back the memory of each original when it and those before
+    /// are packed.
     pub(crate) fn load(
         source: &dyn TensorSource,
         uses: &[WeightUse],
@@ -55,8 +56,9 @@ impl CpuWeights {
                 return Err(Error::NotFinite { name: name(), row: bad / used.cols });
             }
             if used.role.is_matrix() {
-                matrices.push(Packing::new(tensor, used.role, isa, &data, start)?);
-                start = matrices.last().map_or(start, |matrix| matrix.bytes().end);
+                let matrix = Packing::new(tensor, used.role, isa, &data, start)?;
+                start = matrix.bytes().end;
+                matrices.push(matrix);
             } else {
                 source.release(&used.name);
             }
@@ -94,6 +96,8 @@ impl CpuWeights {
 /// Packs all matrices, page by page: a worker takes the next large page, has it cleared, and writes the panels that end in it while much
 /// of it is still in a cache. Where two workers began a page together, the system would clear two and throw one away; but where a panel
 /// begins, somebody has taken the page before. The caller's worker calls `after` each page.
+///
+/// It ends early where a number is not finite. Pages are taken in order, so what comes before the first such number has been packed then.
 fn pack(
     matrices: &[Packing<'_>],
     data: &Shared,
@@ -101,14 +105,19 @@ fn pack(
     pool: &Pool,
     after: &mut dyn FnMut(),
 ) -> Result<()> {
-    let next = AtomicUsize::new(0);
+    let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let pack_page = || {
+        if ended.load(Ordering::Relaxed) {
+            return false;
+        }
         let Some(page) = data.page(next.fetch_add(1, Ordering::Relaxed)) else { return false };
-        data.begin(&page);
+        data.populate(&page);
         let first = matrices.partition_point(|matrix| matrix.bytes().end <= page.start);
         for matrix in matrices[first..].iter().take_while(|matrix| matrix.bytes().start < page.end) {
             // SAFETY: each page is taken once, and each panel ends in one.
-            unsafe { matrix.write(&page, isa) };
+            if !unsafe { matrix.write(&page, isa) } {
+                ended.store(true, Ordering::Relaxed);
+            }
         }
         true
     };
@@ -116,13 +125,20 @@ fn pack(
         while pack_page() {}
         Ok(())
     };
+    // A panic in what is called is the caller's, not a worker's.
+    let mut panic = None;
     let own = |_: &Team| {
-        while pack_page() {
-            after();
+        while panic.is_none() && pack_page() {
+            panic = catch_unwind(AssertUnwindSafe(&mut *after)).err();
         }
+        ended.fetch_or(panic.is_some(), Ordering::Relaxed);
         Ok(())
     };
-    pool.run_beside(&others, own).map_err(|broken| Error::Device(broken.to_string()))?;
+    let result = pool.run_beside(&others, own);
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+    result.map_err(|broken| Error::Device(broken.to_string()))?;
     after();
     Ok(())
 }
@@ -137,11 +153,12 @@ mod tests {
     use super::*;
 
     /// The names and shapes of tensors of F32.
-    const SHAPES: [(&str, [usize; 2]); 5] = [
+    const SHAPES: [(&str, [usize; 2]); 6] = [
         ("small", [100, 300]),
         ("panels larger than pages", [40, 40_000]),
         ("norm", [1, 300]),
         ("some pages", [333, 5000]),
+        ("no columns", [16, 0]),
         ("last", [1, 64]),
     ];
 
@@ -212,11 +229,21 @@ mod tests {
         source.load(Isa::Portable, 3).unwrap();
         let (loaded, mut released) = (source.loaded.into_inner(), source.released.into_inner());
         let (done, total) = *loaded.last().unwrap();
-        assert!(loaded.is_sorted() && done == total && loaded.len() == 4);
+        assert!(loaded.is_sorted() && done == total && loaded.len() == 5);
         let mut names = SHAPES.map(|(name, _)| name);
         names.sort_unstable();
         released.sort_unstable();
         assert_eq!(released, names);
+    }
+
+    #[test]
+    fn a_panic_of_who_is_told_is_the_callers() {
+        let source = Numbers::new();
+        let borrowed = source.loaded.borrow();
+        let result = catch_unwind(AssertUnwindSafe(|| source.load(Isa::Portable, 2)));
+        let panic = result.err().expect("the list is borrowed");
+        assert!(panic.downcast_ref::<String>().is_some_and(|said| said.contains("borrowed")));
+        drop(borrowed);
     }
 
     #[test]

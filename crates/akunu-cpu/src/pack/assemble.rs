@@ -30,9 +30,18 @@ impl Layout {
             DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::TQ2_0 => {
                 Layout::Super
             }
-            DType::IQ4_XS | DType::MXFP4 => Layout::Tiles,
-            _ if Lattice::of(dtype).is_some() => Layout::Bytes,
-            _ => Layout::Tiles,
+            DType::Q4_0
+            | DType::Q4_1
+            | DType::Q5_0
+            | DType::Q5_1
+            | DType::Q8_0
+            | DType::IQ4_NL
+            | DType::IQ4_XS
+            | DType::MXFP4 => Layout::Tiles,
+            _ => {
+                assert!(Lattice::of(dtype).is_some(), "{dtype} has no form of integers");
+                Layout::Bytes
+            }
         }
     }
 
@@ -72,7 +81,10 @@ impl Kernel for Assembly<'_> {
                     fours::<S>(&stored[STEPS * (2 * half + quarter % 2)..], quarter / 2 * 4, tile);
                     twos::<S>(&stored[STEPS * (4 + half)..], 2 * quarter, &mut tile[4..]);
                 }
-                (Layout::Super, _) => fours::<S>(&stored[STEPS * (i / 2)..], i % 2 * 4, tile),
+                (Layout::Super, Codes::B8) => unreachable!("no super-block has such codes"),
+                (Layout::Super, Codes::B4 | Codes::Listed(_)) => {
+                    fours::<S>(&stored[STEPS * (i / 2)..], i % 2 * 4, tile);
+                }
                 (Layout::Bytes, codes) => {
                     let stored = &stored[STEPS * i..];
                     match codes {

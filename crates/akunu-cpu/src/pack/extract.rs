@@ -92,11 +92,11 @@ impl Part {
                     self.set_codes(TILE * i, turned::<TILE>(cut(b, 2), 0x80));
                 }
             }
-            DType::Q2_K => return bytes.first_chunk().map(|block| self.q2_k(block)),
-            DType::Q3_K => return bytes.first_chunk().map(|block| self.q3_k(block)),
-            DType::Q4_K => return bytes.first_chunk().map(|block| self.q4_k(block)),
-            DType::Q5_K => return bytes.first_chunk().map(|block| self.q5_k(block)),
-            DType::Q6_K => return bytes.first_chunk().map(|block| self.q6_k(block)),
+            DType::Q2_K => return Some(self.q2_k(super_block(bytes))),
+            DType::Q3_K => return Some(self.q3_k(super_block(bytes))),
+            DType::Q4_K => return Some(self.q4_k(super_block(bytes))),
+            DType::Q5_K => return Some(self.q5_k(super_block(bytes))),
+            DType::Q6_K => return Some(self.q6_k(super_block(bytes))),
             DType::MXFP4 => {
                 for (i, b) in bytes.as_chunks::<17>().0.iter().enumerate() {
                     // Under the largest scales, some numbers are not finite.
@@ -223,6 +223,12 @@ impl Part {
             self.set_min(tile, min.to_le_bytes());
         }
     }
+}
+
+/// The super-block that a stretch is.
+#[inline(always)]
+fn super_block<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a super-block")
 }
 
 /// `M` bytes of a block.

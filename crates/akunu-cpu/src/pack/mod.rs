@@ -64,8 +64,9 @@ impl<'a> Packing<'a> {
         let (rows, cols) = (tensor.rows(), tensor.row_len());
         let form = form_of(&tensor, role, isa)?;
         let matrix = Matrix { rows, cols, form, planes: form.planes(cols), data: Arc::clone(data), start };
-        let (left, bad_row) = (AtomicUsize::new(matrix.panels()), AtomicUsize::new(usize::MAX));
-        Ok(Packing { matrix, tensor, left, bad_row })
+        // What has no columns has no bytes.
+        let left = if matrix.planes.end == 0 { 0 } else { matrix.panels() };
+        Ok(Packing { matrix, tensor, left: AtomicUsize::new(left), bad_row: AtomicUsize::new(usize::MAX) })
     }
 
     /// The bytes it takes.
@@ -73,14 +74,18 @@ impl<'a> Packing<'a> {
         self.matrix.start..self.matrix.start + self.matrix.bytes()
     }
 
-    /// Writes the panels that end in some bytes.
+    /// Writes the panels that end in some bytes. Returns whether all their numbers are finite.
     ///
     /// # Safety
     /// Nobody else writes them.
-    pub(crate) unsafe fn write(&self, bytes: &Range<usize>, isa: Isa) {
+    pub(crate) unsafe fn write(&self, bytes: &Range<usize>, isa: Isa) -> bool {
         let Matrix { rows, form, planes, start, ref data, .. } = self.matrix;
+        if planes.end == 0 {
+            return true;
+        }
         let below = |byte: usize| (byte.saturating_sub(start) / planes.end).min(self.matrix.panels());
         let panels = below(bytes.start)..below(bytes.end);
+        let mut finite = true;
         for panel in panels.clone() {
             let at = start + panel * planes.end;
             let lanes = panel * LANES..rows.min((panel + 1) * LANES);
@@ -93,9 +98,11 @@ impl<'a> Packing<'a> {
             };
             if let Err(row) = written {
                 self.bad_row.fetch_min(row, Ordering::Relaxed);
+                finite = false;
             }
         }
         self.left.fetch_sub(panels.len(), Ordering::Release);
+        finite
     }
 
     /// Whether all is written.
@@ -106,7 +113,10 @@ impl<'a> Packing<'a> {
     /// The matrix, when all is written.
     pub(crate) fn finish(self) -> Result<Matrix, Error> {
         match self.bad_row.into_inner() {
-            usize::MAX => Ok(self.matrix),
+            usize::MAX => {
+                assert_eq!(self.left.into_inner(), 0, "each panel is written once");
+                Ok(self.matrix)
+            }
             row => Err(Error::NotFinite { name: self.tensor.name.to_owned(), row }),
         }
     }

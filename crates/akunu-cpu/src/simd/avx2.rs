@@ -332,7 +332,7 @@ impl Simd for Avx2 {
         x: [&[[i32; 2]; N]; 2],
     ) -> [[Self::I; 2]; 2] {
         let (weights, x) = (weights.as_ptr().cast(), [x[0].as_ptr().cast(), x[1].as_ptr().cast()]);
-        // SAFETY: there are so many words.
+        // SAFETY: there are two words of each row for each of so many steps, and 128 bytes of weights for each of those.
         match N {
             4 => unsafe { word_dots_of_half(weights, x) },
             8 => unsafe { word_dots_of_tile(weights, x) },
@@ -348,7 +348,7 @@ macro_rules! word_dots {
         $(#[$doc])*
         ///
         /// # Safety
-        /// There are as many words as steps.
+        /// For each word of a row, of which a step has two, there are 128 bytes of weights.
         #[inline]
         #[target_feature(enable = "avx2")]
         unsafe fn $name(weights: *const i32, x: [*const i32; 2]) -> [[[__m256i; 2]; 2]; 2] {
@@ -428,6 +428,7 @@ fn wide_dot<const N: usize>(
     high: &[i32; N],
     low: &[i32; N],
 ) -> [__m256i; 2] {
+    const { assert!(N <= 8) }
     let (mut parts, mut words) = ([[0; 8]; 2], [[0; 2]; 8]);
     parts[0][..N].copy_from_slice(high);
     parts[1][..N].copy_from_slice(low);

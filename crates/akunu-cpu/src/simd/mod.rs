@@ -141,7 +141,8 @@ pub(crate) trait Simd: Copy {
     /// For each row: `init` plus the sum over `4 N` elements of the unsigned code times the activation
     /// `high · 2^LOW_BITS + low`, with `high` within ±127 and `low` within ±64, four of each in a word. Codes have `bits`,
     /// six at most, or eight, and then `init` must be -128 times the sum of the activations (so that instruction sets with signed products
-    /// may leave both out). What `bits` is must be known when this is compiled.
+    /// may leave both out). They are an argument, since constants of a type cannot be those of a
+    /// function, but known when this is compiled: so loops are written out.
     fn dot<const N: usize>(
         bits: usize,
         init: i32,

@@ -174,6 +174,10 @@ impl Kernel for Dots {
             let narrow = narrow(6);
             beside::<S, 8>(narrow, &high, &low);
             beside::<S, 4>([narrow[0], narrow[5], narrow[6], narrow[7]], &[high[0]; 4], &[low[7]; 4]);
+            if S::MANY_APART {
+                word_dots::<S, 8>(&codes, &x, &high, &low);
+                word_dots::<S, 4>(codes.first_chunk().unwrap(), &x, &high, &low);
+            }
             if S::BYTE_DOTS {
                 byte_dots::<S>(&codes, &x, &high, &low);
             }
@@ -223,6 +227,38 @@ fn byte_dots<S: Simd>(codes: &[[u8; 64]; 8], x: &[i32; 32], high: &[i32; 8], low
     }
 }
 
+/// Of two panels, the second of which has the vectors of the first the other way round, and two rows, of which the second has all activations
+/// four columns later.
+#[inline(always)]
+fn word_dots<S: Simd, const N: usize>(codes: &[[u8; 64]; N], x: &[i32; 32], high: &[i32; 8], low: &[i32; 8]) {
+    let mut weights = [[[[0; LANES]; 2]; 2]; N];
+    for (i, [first, second]) in weights.iter_mut().enumerate() {
+        for (panel, (first, second)) in first.iter_mut().zip(second).enumerate() {
+            let step = if panel == 0 { i } else { N - 1 - i };
+            S::store_words(S::codes(&codes[step]), 128, [first, second]);
+        }
+    }
+    let rows = [0, 1].map(|later| {
+        let turned = |x: &[i32; 8]| -> [i32; 8] { std::array::from_fn(|i| x[(i + later) % 8]) };
+        let mut words = [[0; 2]; 8];
+        S::activation_words(&turned(high), &turned(low), &mut words);
+        words
+    });
+    let dots = S::word_dots(&weights, [&rows[0].as_chunks().0[0], &rows[1].as_chunks().0[0]]);
+    let mut actual = [0.0; LANES];
+    for (row, dots) in dots.into_iter().enumerate() {
+        for (panel, dot) in dots.into_iter().enumerate() {
+            let expected: [f32; LANES] = std::array::from_fn(|r| {
+                let step = |k: usize| if panel == 0 { k / 4 } else { N - 1 - k / 4 };
+                let code = |k: usize| i32::from(codes[step(k)][4 * r + k % 4]) - 128;
+                (0..4 * N).map(|k| code(k) * x[(k + 4 * row) % 32]).sum::<i32>() as f32
+            });
+            S::store(S::to_float(dot), &mut actual);
+            assert_eq!(actual, expected, "row {row}, panel {panel}");
+        }
+    }
+}
+
 #[test]
 fn integer_dots_are_exact() {
     everywhere(|_| Dots);
@@ -246,6 +282,7 @@ impl Kernel for Fields {
                 };
             }
             fields!(0, 4, 0; 4, 4, 0; 0, 2, 0; 2, 2, 0; 4, 2, 0; 6, 2, 0; 0, 2, 4; 2, 2, 4; 4, 2, 4; 6, 2, 4);
+            fields!(0, 2, 6; 6, 2, 6; 0, 1, 5; 0, 1, 6; 0, 1, 7; 7, 1, 7);
             fields!(0, 1, 2; 1, 1, 2; 2, 1, 2; 3, 1, 2; 4, 1, 2; 5, 1, 2; 6, 1, 2; 7, 1, 2);
             fields!(0, 1, 4; 1, 1, 4; 2, 1, 4; 3, 1, 4; 4, 1, 4; 5, 1, 4; 6, 1, 4; 7, 1, 4);
             let table: [u8; 16] = std::array::from_fn(|i| (i * 37 + 11) as u8);

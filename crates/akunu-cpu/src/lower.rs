@@ -486,6 +486,7 @@ impl Lowering<'_> {
         let &KvGroup { head_dim, kv_heads, window, .. } = &self.program.groups[cache.group.0 as usize];
         let sharing = q_width / head_dim / kv_heads;
         let out = self.value(out, true);
+        let window = window.unwrap_or(usize::MAX);
         let attention = Attention { q, cache, scale, cap, out, kv_heads, sharing, head_dim, mask, window };
         self.wide(Step::Attend { attention, rotation, makes: Vec::new() });
         self.plan.read(out);

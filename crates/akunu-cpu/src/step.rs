@@ -235,7 +235,7 @@ pub(crate) struct Attention {
     pub(crate) head_dim: usize,
     pub(crate) mask: Mask,
     /// Positions a row sees, its own included.
-    pub(crate) window: Option<usize>,
+    pub(crate) window: usize,
 }
 
 pub(crate) struct WeightsStep {

@@ -25,8 +25,7 @@ impl Attention {
 
     /// The first position a row sees, and the one after the last.
     pub(crate) fn range(&self, row: Row) -> (usize, usize) {
-        let window = self.window.unwrap_or(usize::MAX);
-        ((row.position as usize + 1).saturating_sub(window), row.sees(self.mask) as usize)
+        ((row.position as usize + 1).saturating_sub(self.window), row.sees(self.mask) as usize)
     }
 
     /// What some consecutive rows of one sequence see together.

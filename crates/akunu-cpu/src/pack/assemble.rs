@@ -1,8 +1,5 @@
 //! From codes as a file has them, of sixteen rows side by side, to those of tiles.
 
-use akunu_format::DType;
-
-use super::fit::Lattice;
 use super::form::Codes;
 use crate::simd::{Kernel, LANES, Simd};
 
@@ -12,43 +9,13 @@ pub(super) type Line = [u8; 4 * LANES];
 /// Lines that hold a step of a tile each, where a code is a byte.
 const STEPS: usize = 8;
 
-/// How codes lie in a row.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How codes that are not in tiles lie in a row.
+#[derive(Clone, Copy)]
 pub(super) enum Layout {
-    /// As in a tile.
-    Tiles,
     /// A byte for each.
     Bytes,
     /// As in a super-block of the K-quants, or what it has but scales.
     Super,
-}
-
-impl Layout {
-    /// How codes of a dtype lie in what is taken of its blocks.
-    pub(super) fn of(dtype: DType) -> Layout {
-        match dtype {
-            DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::TQ2_0 => {
-                Layout::Super
-            }
-            DType::Q4_0
-            | DType::Q4_1
-            | DType::Q5_0
-            | DType::Q5_1
-            | DType::Q8_0
-            | DType::IQ4_NL
-            | DType::IQ4_XS
-            | DType::MXFP4 => Layout::Tiles,
-            _ => {
-                assert!(Lattice::of(dtype).is_some(), "{dtype} has no form of integers");
-                Layout::Bytes
-            }
-        }
-    }
-
-    /// The bytes of so many tiles' codes of one row.
-    pub(super) fn bytes(self, codes: Codes, tiles: usize) -> usize {
-        tiles * if self == Layout::Bytes { 4 * STEPS } else { 4 * codes.bits() }
-    }
 }
 
 /// Makes tiles of a stretch.
@@ -67,7 +34,6 @@ impl Kernel for Assembly<'_> {
         for (i, tile) in tiles.chunks_exact_mut(codes.bits()).enumerate() {
             let (half, quarter) = (i / 4, i % 4);
             match (layout, codes) {
-                (Layout::Tiles, _) => unreachable!("tiles are there already"),
                 (Layout::Super, Codes::B2) => twos::<S>(&stored[STEPS * half..], 2 * quarter, tile),
                 (Layout::Super, Codes::B3) => {
                     twos::<S>(&stored[STEPS * (1 + half)..], 2 * quarter, &mut tile[..2]);

@@ -1,13 +1,13 @@
 //! From sixteen rows of a tensor to a panel.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use akunu_format::{Data, Tensor};
 
-use super::assemble::{Assembly, Layout, Line};
-use super::extract::{Part, STRETCH};
-use super::form::{Codes, Form, Planes, Scales, TILE, TILES_PER_SUPER};
-use super::interleave::interleave;
+use super::extract::{Parts, STRETCH, Stretch};
+use super::form::{Codes, Form, Planes, Scales, TILE};
+use super::interleave::{Pieces, Rows, WHOLE, interleave};
 use crate::Isa;
 use crate::memory::ask;
 use crate::simd::LANES;
@@ -32,27 +32,27 @@ pub(super) fn write(
     let cols = tensor.row_len();
     let planes = form.planes(cols);
     match (form, tensor.data) {
-        (Form::F32, Data::Blocks { bytes, .. }) => floats::<4>(isa, data, bytes, cols, &rows),
-        (Form::F16 | Form::Bf16, Data::Blocks { bytes, .. }) => floats::<2>(isa, data, bytes, cols, &rows),
+        (Form::F32, Data::Blocks { bytes, .. }) => {
+            let rows = &stored(bytes, 4 * cols, &rows);
+            interleave::<4, WHOLE>(isa, data, of_panel(rows), Pieces::whole(0, 4 * cols));
+        }
+        (Form::F16 | Form::Bf16, Data::Blocks { bytes, .. }) => {
+            let rows = &stored(bytes, 2 * cols, &rows);
+            interleave::<2, WHOLE>(isa, data, of_panel(rows), Pieces::whole(0, 2 * cols));
+        }
         (Form::Int { codes, scales, .. }, Data::Blocks { dtype, bytes }) => {
             let size = |columns: usize| columns / dtype.block_len() * dtype.block_bytes();
-            let (row_size, stretch) = (size(cols), size(STRETCH));
-            let layout = Layout::of(dtype);
-            integers(isa, data, &planes, (codes, scales, layout), cols, &rows, |row, columns, part| {
-                let stored = &bytes[row * row_size..(row + 1) * row_size];
-                let start = columns.start / STRETCH * stretch;
-                // Sixteen rows are read side by side: too many places for the processor to foresee.
-                for line in (0..stretch).step_by(64) {
-                    ask(stored.as_ptr().wrapping_add(start + AHEAD * stretch + line));
-                }
-                part.blocks(dtype, &stored[start..row_size.min(start + stretch)])
+            let rows = &stored(bytes, size(cols), &rows);
+            let Rows { bytes, stride } = of_panel(rows);
+            integers(isa, data, &planes, (codes, scales), cols, |stretch, columns, parts| {
+                let (start, len) = (size(columns.start), size(columns.len()));
+                ask_ahead(Rows { bytes, stride }, start + AHEAD * size(STRETCH), len);
+                stretch.blocks(dtype, codes, Rows { bytes: &bytes[start..], stride }, len, parts);
             });
         }
         (Form::Int { codes, scales, .. }, Data::Affine(affine)) => {
-            let layout = Layout::Bytes;
-            integers(isa, data, &planes, (codes, scales, layout), cols, &rows, |row, columns, part| {
-                part.affine(&affine, codes, row, columns);
-                None
+            integers(isa, data, &planes, (codes, scales), cols, |stretch, columns, parts| {
+                stretch.affine(&affine, codes, rows.clone(), columns, parts);
             });
         }
         _ => unreachable!("pairs are made by their kernel, and the rest has no form"),
@@ -71,84 +71,65 @@ pub(super) fn write(
     lane.map_or(Ok(()), |lane| Err(rows.start + lane))
 }
 
-/// Rows of floats of `N` bytes.
-fn floats<const N: usize>(isa: Isa, panel: &mut [u8], bytes: &[u8], cols: usize, rows: &Range<usize>) {
-    let none = vec![0; if rows.len() < LANES { N * cols } else { 0 }];
-    let mut lanes = [&none[..]; LANES];
-    for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
-        *lane = &bytes[row * N * cols..(row + 1) * N * cols];
+/// The bytes of sixteen rows of so many, with rows of zeros where there are fewer.
+fn stored<'a>(bytes: &'a [u8], size: usize, rows: &Range<usize>) -> Cow<'a, [u8]> {
+    let stored = &bytes[rows.start * size..rows.end * size];
+    if rows.len() == LANES {
+        return Cow::Borrowed(stored);
     }
-    interleave::<N>(isa, panel, lanes);
+    let mut all = stored.to_vec();
+    all.resize(LANES * size, 0);
+    Cow::Owned(all)
 }
 
-/// [`interleave`] for numbers of one size.
-type Interleave = fn(Isa, &mut [u8], [&[u8]; LANES]);
+fn of_panel(bytes: &[u8]) -> Rows<'_> {
+    Rows { bytes, stride: bytes.len() / LANES }
+}
 
-/// Rows of integers under scales: `take` takes some columns of one apart. A stretch of all rows is put side by side before the
-/// next: what is between stays in the first cache.
-fn integers<'a>(
+/// Asks for `len` bytes of each row, from `start` on, which may be those of the next panel's rows. Sixteen rows are read side by side: too many places
+/// for the processor to foresee.
+fn ask_ahead(rows: Rows<'_>, start: usize, len: usize) {
+    let Rows { bytes, stride } = rows;
+    // Past the end of a row is the next row; in its place is that of the next panel.
+    let start = if start < stride { start } else { start + (LANES - 1) * stride };
+    for row in 0..LANES {
+        for line in (0..len).step_by(64) {
+            ask(bytes.as_ptr().wrapping_add(row * stride + start + line));
+        }
+    }
+}
+
+/// Integers under scales: `take` takes some columns of all rows. What is between the file and the panel stays in the first cache.
+fn integers(
     isa: Isa,
     panel: &mut [u8],
     planes: &Planes,
-    (codes, scales, layout): (Codes, Scales, Layout),
+    (codes, scales): (Codes, Scales),
     cols: usize,
-    rows: &Range<usize>,
-    take: impl Fn(usize, Range<usize>, &mut Part) -> Option<&'a [u8]>,
+    take: impl Fn(&mut Stretch<'_>, Range<usize>, &mut Parts),
 ) {
-    let put: Interleave = match scales.bytes() {
-        1 => interleave::<1>,
-        2 => interleave::<2>,
-        _ => interleave::<4>,
-    };
-    let size = scales.bytes() * if scales.halves() { 2 } else { 1 };
-    let mut parts = [const { Part::new() }; LANES];
-    let mut lines = Lines([[0; 4 * LANES]; STRETCH / 4]);
+    let size = LANES * scales.bytes() * if scales.halves() { 2 } else { 1 };
+    let min_size = if scales.min_apart() { size } else { 0 };
+    let super_size = if scales.supers() { 2 * LANES } else { 0 };
+    let super_min_size = if scales.supers() && scales.min() { 2 * LANES } else { 0 };
+    let mut parts = Parts::new();
     for from in (0..cols).step_by(STRETCH) {
         let columns = from..cols.min(from + STRETCH);
-        let mut stored = [None; LANES];
-        for ((part, stored), row) in parts.iter_mut().zip(&mut stored).zip(rows.clone()) {
-            *stored = take(row, columns.clone(), part);
-        }
-        let (first, tiles) = (columns.start / TILE, columns.len() / TILE);
-        let mut words = lanes(&parts, |part| &part.codes[..layout.bytes(codes, tiles)]);
-        words.iter_mut().zip(stored).for_each(|(words, stored)| *words = stored.unwrap_or(words));
-        let tiles_at = &mut panel[first * codes.tile_bytes()..][..tiles * codes.tile_bytes()];
-        if layout == Layout::Tiles {
-            interleave::<4>(isa, tiles_at, words);
-        } else {
-            interleave::<4>(isa, lines.0.as_flattened_mut(), words);
-            isa.run(Assembly { layout, codes, stored: &lines.0, tiles: tiles_at.as_chunks_mut().0 });
-        }
-        let (at, len) = (size * first * LANES, size * tiles);
-        put(isa, &mut panel[planes.scales + at..], lanes(&parts, |part| &part.scales[..len]));
-        if scales.min_apart() {
-            put(isa, &mut panel[planes.mins + at..], lanes(&parts, |part| &part.mins[..len]));
-        }
-        let at = 2 * (first / TILES_PER_SUPER) * LANES;
-        if scales.supers() {
-            interleave::<2>(isa, &mut panel[planes.supers + at..], lanes(&parts, |part| &part.supers[..]));
-        }
-        if scales.supers() && scales.min() {
-            interleave::<2>(
-                isa,
-                &mut panel[planes.super_mins + at..],
-                lanes(&parts, |part| &part.super_mins[..]),
-            );
-        }
+        let (first, tiles, block) = (from / TILE, columns.len() / TILE, from / STRETCH);
+        let of = |plane: usize, size: usize, first: usize, count: usize| {
+            plane + first * size..plane + (first + count) * size
+        };
+        let [codes, scales, mins, supers, super_mins] = panel
+            .get_disjoint_mut([
+                of(0, codes.tile_bytes(), first, tiles),
+                of(planes.scales, size, first, tiles),
+                of(planes.mins, min_size, first, tiles),
+                of(planes.supers, super_size, block, 1),
+                of(planes.super_mins, super_min_size, block, 1),
+            ])
+            .expect("parts of the panel's planes");
+        take(&mut Stretch { isa, codes, scales, mins, supers, super_mins }, columns, &mut parts);
     }
-}
-
-/// Room for what a stretch of sixteen rows has, side by side.
-#[repr(align(64))]
-struct Lines([Line; STRETCH / 4]);
-
-/// What each row has of one kind.
-fn lanes<'a>(parts: &'a [Part; LANES], of: impl Fn(&'a Part) -> &'a [u8]) -> [&'a [u8]; LANES] {
-    let mut lanes: [&[u8]; LANES] = [&[]; LANES];
-    for (lane, part) in lanes.iter_mut().zip(parts) {
-        *lane = of(part);
-    }
-    lanes
 }
 
 /// The lane of a number that is not finite.

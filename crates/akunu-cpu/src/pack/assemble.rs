@@ -1,6 +1,6 @@
 //! From codes as a file has them, of sixteen rows side by side, to those of tiles.
 
-use super::form::Codes;
+use super::form::{Codes, TILES_PER_SUPER};
 use crate::simd::{Kernel, LANES, Simd};
 
 /// Four bytes of each of sixteen rows.
@@ -28,61 +28,126 @@ pub(super) struct Assembly<'a> {
 }
 
 impl Kernel for Assembly<'_> {
+    /// Everything is decided before a loop begins: what is in it then is vectors alone.
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Assembly { layout, codes, stored, tiles } = self;
-        for (i, tile) in tiles.chunks_exact_mut(codes.bits()).enumerate() {
-            let (half, quarter) = (i / 4, i % 4);
-            match (layout, codes) {
-                (Layout::Super, Codes::B2) => twos::<S>(&stored[STEPS * half..], 2 * quarter, tile),
-                (Layout::Super, Codes::B3) => {
-                    twos::<S>(&stored[STEPS * (1 + half)..], 2 * quarter, &mut tile[..2]);
-                    ones::<S>(stored, i, &mut tile[2]);
-                }
-                (Layout::Super, Codes::B5) => {
-                    fours::<S>(&stored[STEPS * (1 + i / 2)..], i % 2 * 4, tile);
-                    ones::<S>(stored, i, &mut tile[4]);
-                }
-                (Layout::Super, Codes::B6) => {
-                    fours::<S>(&stored[STEPS * (2 * half + quarter % 2)..], quarter / 2 * 4, tile);
-                    twos::<S>(&stored[STEPS * (4 + half)..], 2 * quarter, &mut tile[4..]);
-                }
-                (Layout::Super, Codes::B8) => unreachable!("no super-block has such codes"),
-                (Layout::Super, Codes::B4 | Codes::Listed(_)) => {
-                    fours::<S>(&stored[STEPS * (i / 2)..], i % 2 * 4, tile);
-                }
-                (Layout::Bytes, codes) => {
-                    let stored = &stored[STEPS * i..];
-                    match codes {
-                        Codes::B2 | Codes::B3 => twos::<S>(stored, 0, &mut tile[..2]),
-                        Codes::B4 | Codes::Listed(_) | Codes::B5 | Codes::B6 => fours::<S>(stored, 0, tile),
-                        Codes::B8 => tile.copy_from_slice(&stored[..STEPS]),
-                    }
-                    match codes {
-                        Codes::B3 => ones::<S>(stored, 2, &mut tile[2]),
-                        Codes::B5 => ones::<S>(stored, 4, &mut tile[4]),
-                        Codes::B6 => twos::<S>(stored, 4, &mut tile[4..]),
-                        Codes::B2 | Codes::B4 | Codes::Listed(_) | Codes::B8 => {}
-                    }
+        let steps = stored.as_chunks().0;
+        match (layout, codes) {
+            (Layout::Super, Codes::B2) => twos_of_super::<S, 2, 0>(steps, of_super(tiles)),
+            (Layout::Super, Codes::B3) => {
+                let tiles = of_super::<3>(tiles);
+                twos_of_super::<S, 3, 0>(&steps[1..], tiles);
+                ones_of_super::<S, 3>(&steps[0], tiles);
+            }
+            (Layout::Super, Codes::B4 | Codes::Listed(_)) => {
+                fours_of_super::<S, 4, 1>(steps, of_super(tiles))
+            }
+            (Layout::Super, Codes::B5) => {
+                let tiles = of_super::<5>(tiles);
+                fours_of_super::<S, 5, 1>(&steps[1..], tiles);
+                ones_of_super::<S, 5>(&steps[0], tiles);
+            }
+            (Layout::Super, Codes::B6) => {
+                let tiles = of_super::<6>(tiles);
+                fours_of_super::<S, 6, 2>(steps, tiles);
+                twos_of_super::<S, 6, 4>(&steps[4..], tiles);
+            }
+            (Layout::Super, Codes::B8) => unreachable!("no super-block has such codes"),
+            (Layout::Bytes, Codes::B2) => {
+                for (tile, steps) in tiles.as_chunks_mut::<2>().0.iter_mut().zip(steps) {
+                    twos::<S, 0>(steps, tile);
                 }
             }
+            (Layout::Bytes, Codes::B3) => {
+                for (tile, steps) in tiles.as_chunks_mut::<3>().0.iter_mut().zip(steps) {
+                    twos::<S, 0>(steps, part::<3, 2>(tile, 0));
+                    ones::<S, 2>(steps, &mut tile[2]);
+                }
+            }
+            (Layout::Bytes, Codes::B4 | Codes::Listed(_)) => {
+                for (tile, steps) in tiles.as_chunks_mut::<4>().0.iter_mut().zip(steps) {
+                    fours::<S, 0>(steps, tile);
+                }
+            }
+            (Layout::Bytes, Codes::B5) => {
+                for (tile, steps) in tiles.as_chunks_mut::<5>().0.iter_mut().zip(steps) {
+                    fours::<S, 0>(steps, part::<5, 4>(tile, 0));
+                    ones::<S, 4>(steps, &mut tile[4]);
+                }
+            }
+            (Layout::Bytes, Codes::B6) => {
+                for (tile, steps) in tiles.as_chunks_mut::<6>().0.iter_mut().zip(steps) {
+                    fours::<S, 0>(steps, part::<6, 4>(tile, 0));
+                    twos::<S, 4>(steps, part::<6, 2>(tile, 4));
+                }
+            }
+            (Layout::Bytes, Codes::B8) => tiles.copy_from_slice(&stored[..tiles.len()]),
         }
     }
 }
 
-/// The vectors of four-bit codes of a tile: the four bits of each byte that begin at `place`.
+/// The lines that a tile's codes are in.
+type Steps = [Line; STEPS];
+
+/// The tiles of a super-block, of `BITS` vectors each.
 #[inline(always)]
-fn fours<S: Simd>(steps: &[Line], place: usize, vectors: &mut [Line]) {
-    match place {
-        0 => fours_at::<S, 0>(steps, vectors),
-        4 => fours_at::<S, 4>(steps, vectors),
-        _ => unreachable!("there are two places"),
+fn of_super<const BITS: usize>(tiles: &mut [Line]) -> &mut [[Line; BITS]; TILES_PER_SUPER] {
+    tiles.as_chunks_mut().0.first_chunk_mut().expect("a super-block")
+}
+
+/// Some vectors of a tile.
+#[inline(always)]
+fn part<const BITS: usize, const COUNT: usize>(tile: &mut [Line; BITS], at: usize) -> &mut [Line; COUNT] {
+    tile[at..].first_chunk_mut().expect("vectors of the tile")
+}
+
+/// The first four vectors of the tiles of a super-block: the lower four bits of the steps of `RUN` tiles are followed by their upper ones.
+#[inline(always)]
+fn fours_of_super<S: Simd, const BITS: usize, const RUN: usize>(
+    steps: &[Steps],
+    tiles: &mut [[Line; BITS]; TILES_PER_SUPER],
+) {
+    for (tiles, steps) in tiles.chunks_exact_mut(2 * RUN).zip(steps.chunks_exact(RUN)) {
+        for i in 0..RUN {
+            fours::<S, 0>(&steps[i], part::<BITS, 4>(&mut tiles[i], 0));
+            fours::<S, 4>(&steps[i], part::<BITS, 4>(&mut tiles[RUN + i], 0));
+        }
     }
 }
 
+/// Two vectors of each tile, from vector `AT` on: each quarter of the bits of a tile's steps is one tile's.
 #[inline(always)]
-fn fours_at<S: Simd, const PLACE: u32>(steps: &[Line], vectors: &mut [Line]) {
-    for (i, vector) in vectors[..4].iter_mut().enumerate() {
+fn twos_of_super<S: Simd, const BITS: usize, const AT: usize>(
+    steps: &[Steps],
+    tiles: &mut [[Line; BITS]; TILES_PER_SUPER],
+) {
+    for ([a, b, c, d], steps) in tiles.as_chunks_mut().0.iter_mut().zip(steps) {
+        twos::<S, 0>(steps, part::<BITS, 2>(a, AT));
+        twos::<S, 2>(steps, part::<BITS, 2>(b, AT));
+        twos::<S, 4>(steps, part::<BITS, 2>(c, AT));
+        twos::<S, 6>(steps, part::<BITS, 2>(d, AT));
+    }
+}
+
+/// The last vector of each tile: a bit of the steps is one tile's.
+#[inline(always)]
+fn ones_of_super<S: Simd, const BITS: usize>(steps: &Steps, tiles: &mut [[Line; BITS]; TILES_PER_SUPER]) {
+    let [a, b, c, d, e, f, g, h] = tiles;
+    ones::<S, 0>(steps, &mut a[BITS - 1]);
+    ones::<S, 1>(steps, &mut b[BITS - 1]);
+    ones::<S, 2>(steps, &mut c[BITS - 1]);
+    ones::<S, 3>(steps, &mut d[BITS - 1]);
+    ones::<S, 4>(steps, &mut e[BITS - 1]);
+    ones::<S, 5>(steps, &mut f[BITS - 1]);
+    ones::<S, 6>(steps, &mut g[BITS - 1]);
+    ones::<S, 7>(steps, &mut h[BITS - 1]);
+}
+
+/// The vectors of four-bit codes of a tile: the four bits of each byte that begin at `PLACE`.
+#[inline(always)]
+fn fours<S: Simd, const PLACE: u32>(steps: &Steps, vectors: &mut [Line; 4]) {
+    for (i, vector) in vectors.iter_mut().enumerate() {
         let (low, high) = (S::codes(&steps[i]), S::codes(&steps[i + 4]));
         S::store_codes(S::or(S::field::<PLACE, 4, 0>(low), S::field::<PLACE, 4, 4>(high)), vector);
     }
@@ -90,19 +155,8 @@ fn fours_at<S: Simd, const PLACE: u32>(steps: &[Line], vectors: &mut [Line]) {
 
 /// The same for two bits.
 #[inline(always)]
-fn twos<S: Simd>(steps: &[Line], place: usize, vectors: &mut [Line]) {
-    match place {
-        0 => twos_at::<S, 0>(steps, vectors),
-        2 => twos_at::<S, 2>(steps, vectors),
-        4 => twos_at::<S, 4>(steps, vectors),
-        6 => twos_at::<S, 6>(steps, vectors),
-        _ => unreachable!("there are four places"),
-    }
-}
-
-#[inline(always)]
-fn twos_at<S: Simd, const PLACE: u32>(steps: &[Line], vectors: &mut [Line]) {
-    for (vector, [a, b, c, d]) in vectors[..2].iter_mut().zip(steps.as_chunks().0) {
+fn twos<S: Simd, const PLACE: u32>(steps: &Steps, vectors: &mut [Line; 2]) {
+    for (vector, [a, b, c, d]) in vectors.iter_mut().zip(steps.as_chunks().0) {
         let low = S::or(S::field::<PLACE, 2, 0>(S::codes(a)), S::field::<PLACE, 2, 2>(S::codes(b)));
         let high = S::or(S::field::<PLACE, 2, 4>(S::codes(c)), S::field::<PLACE, 2, 6>(S::codes(d)));
         S::store_codes(S::or(low, high), vector);
@@ -111,23 +165,8 @@ fn twos_at<S: Simd, const PLACE: u32>(steps: &[Line], vectors: &mut [Line]) {
 
 /// The same for one bit.
 #[inline(always)]
-fn ones<S: Simd>(steps: &[Line], place: usize, vector: &mut Line) {
-    match place {
-        0 => ones_at::<S, 0>(steps, vector),
-        1 => ones_at::<S, 1>(steps, vector),
-        2 => ones_at::<S, 2>(steps, vector),
-        3 => ones_at::<S, 3>(steps, vector),
-        4 => ones_at::<S, 4>(steps, vector),
-        5 => ones_at::<S, 5>(steps, vector),
-        6 => ones_at::<S, 6>(steps, vector),
-        7 => ones_at::<S, 7>(steps, vector),
-        _ => unreachable!("there are eight places"),
-    }
-}
-
-#[inline(always)]
-fn ones_at<S: Simd, const PLACE: u32>(steps: &[Line], vector: &mut Line) {
-    let [a, b, c, d, e, f, g, h] = steps.first_chunk::<STEPS>().expect("a tile");
+fn ones<S: Simd, const PLACE: u32>(steps: &Steps, vector: &mut Line) {
+    let [a, b, c, d, e, f, g, h] = steps;
     let ab = S::or(S::field::<PLACE, 1, 0>(S::codes(a)), S::field::<PLACE, 1, 1>(S::codes(b)));
     let cd = S::or(S::field::<PLACE, 1, 2>(S::codes(c)), S::field::<PLACE, 1, 3>(S::codes(d)));
     let ef = S::or(S::field::<PLACE, 1, 4>(S::codes(e)), S::field::<PLACE, 1, 5>(S::codes(f)));

@@ -41,7 +41,7 @@ impl Kernel for Assembly<'_> {
                 ones_of_super::<S, 3>(&steps[0], tiles);
             }
             (Layout::Super, Codes::B4 | Codes::Listed(_)) => {
-                fours_of_super::<S, 4, 1>(steps, of_super(tiles))
+                fours_of_super::<S, 4, 1>(steps, of_super(tiles));
             }
             (Layout::Super, Codes::B5) => {
                 let tiles = of_super::<5>(tiles);

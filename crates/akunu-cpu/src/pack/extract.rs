@@ -251,12 +251,12 @@ impl Stretch<'_> {
         interleave::<1, WHOLE>(self.isa, head.as_flattened_mut(), rows, Pieces::whole(0, 16));
         // Six bits of the first four of each, four bits of the others, whose upper two lie with the first.
         let [_, scales, mins, others] = &head;
-        let (first, last) = self.scales.split_at_mut(4 * LANES);
+        let [first, last] = lines(self.scales);
         for i in 0..4 * LANES {
             first[i] = scales[i] & 63;
             last[i] = others[i] & 15 | scales[i] >> 6 << 4;
         }
-        let (first, last) = self.mins.split_at_mut(4 * LANES);
+        let [first, last] = lines(self.mins);
         for i in 0..4 * LANES {
             first[i] = mins[i] & 63;
             last[i] = others[i] >> 4 | mins[i] >> 6 << 4;
@@ -268,15 +268,20 @@ impl Stretch<'_> {
     fn q3_k_scales(&mut self, rows: Rows<'_>) {
         let mut tail = [0; 16 * LANES];
         interleave::<1, WHOLE>(self.isa, &mut tail, rows, Pieces::whole(94, 16));
-        let (low, high) = tail[2 * LANES..].split_at(8 * LANES);
-        for (four, scales) in self.scales.chunks_exact_mut(4 * LANES).enumerate() {
-            let low = &low[four % 2 * 4 * LANES..];
-            for (i, scale) in scales.iter_mut().enumerate() {
+        let [lows @ .., high] = lines::<3>(&mut tail[2 * LANES..14 * LANES]);
+        for (four, scales) in lines::<4>(self.scales).iter_mut().enumerate() {
+            let low = &lows[four % 2];
+            for i in 0..4 * LANES {
                 let low = low[i] >> (four / 2 * 4) & 15;
-                *scale = (low | (high[i] >> (2 * four) & 3) << 4).wrapping_sub(32);
+                scales[i] = (low | (high[i] >> (2 * four) & 3) << 4).wrapping_sub(32);
             }
         }
     }
+}
+
+/// Scales of a super-block, four of each row in a line. Of a known size, without which compilers check every byte.
+fn lines<const N: usize>(scales: &mut [u8]) -> &mut [Line; N] {
+    scales.as_chunks_mut().0.first_chunk_mut().expect("the scales of a super-block")
 }
 
 impl Parts {

@@ -86,8 +86,8 @@ fn of_panel(bytes: &[u8]) -> Rows<'_> {
     Rows { bytes, stride: bytes.len() / LANES }
 }
 
-/// Asks for `len` bytes of each row, from `start` on, which may be those of the next panel's rows. Sixteen rows are read side by side: too many places
-/// for the processor to foresee.
+/// Asks for `len` bytes of each row, from `start` on, which may be those of the rows of the next panel. Sixteen rows are read side
+/// by side: too many places for the processor to foresee.
 fn ask_ahead(rows: Rows<'_>, start: usize, len: usize) {
     let Rows { bytes, stride } = rows;
     // Past the end of a row is the next row; in its place is that of the next panel.

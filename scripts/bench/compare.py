@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
-"""Speed beside llama.cpp: a table and a drawing of `akunu bench --peer`.
+"""Speed of other models beside llama.cpp than those of goals.py: a table of `akunu bench --peer`.
 
 measure: runs the tests of some models, adds them to a JSON file, so that a long measurement can be done in pieces, and
 prints the table of all that is in it.
     compare.py measure results.json --akunu akunu --peer llama-bench -p 512 -n 128 model.gguf ...
 table: prints the results as a Markdown table, a line for each model, with the geometric means of the ratios below.
     compare.py table results.json
-draw: draws the ratios as an SVG.
-    compare.py draw results.json performance.svg
 """
 
 import argparse
 import json
 import math
 import subprocess
-from html import escape
 from pathlib import Path
 
 
@@ -66,36 +63,6 @@ def cells(test):
     return f"{speeds} {test['ratio_min']:.2f} to {test['ratio_max']:.2f} |"
 
 
-def draw(args):
-    tests = json.loads(Path(args.results).read_text())
-    row, left, width = 16, 260, 480
-    most = max(2.0, *(test["ratio_max"] for test in tests))
-
-    def x(ratio):
-        return left + width * ratio / most
-
-    height = row * (len(tests) + 3)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 60} {height}" font-family="sans-serif" font-size="11">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{left}" y="{row}">speed as a multiple of the peer\'s: median, and range of neighbouring runs</text>',
-    ]
-    for i, test in enumerate(tests):
-        y = row * (i + 2)
-        colour = "#3a6ea5" if test["n_prompt"] else "#5b9f53"
-        label = escape(f"{test['name']} {kind(test)}")
-        low, high, middle = x(test["ratio_min"]), x(test["ratio_max"]), y + row / 2
-        lines += [
-            f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">{label}</text>',
-            f'<rect x="{left}" y="{y + 3}" width="{x(test["ratio"]) - left:.1f}" height="{row - 6}" fill="{colour}"/>',
-            f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="black"/>',
-            f'<text x="{max(high, x(test["ratio"])) + 4:.1f}" y="{y + 12}">{test["ratio"]:.2f}</text>',
-        ]
-    lines.append(f'<path d="M{x(1):.1f} {2 * row}V{height - row}" stroke="red"/>')
-    lines.append("</svg>")
-    Path(args.svg).write_text("\n".join(lines) + "\n")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -114,10 +81,6 @@ def main():
     command = commands.add_parser("table")
     command.set_defaults(run=table)
     command.add_argument("results")
-    command = commands.add_parser("draw")
-    command.set_defaults(run=draw)
-    command.add_argument("results")
-    command.add_argument("svg")
     args = parser.parse_args()
     args.run(args)
 

@@ -2,13 +2,16 @@
 """All goals of the CPU backend beside llama.cpp: runs what each is measured by, and says which are held.
 
     goals.py measure goals.json --akunu akunu --peer llama-bench --small DIR/smollm2 --large DIR/random-1.1b [--only PART ...]
-    goals.py table goals.json
+    goals.py table goals.json ...
+    goals.py draw goals.svg "first machine=a.json,b.json" "second machine=c.json"
 
 --small and --large are beginnings of names: of files of some 135M parameters (smollm2-Q4_0.gguf and so on) and of some 1.1B. Both are
 asked for in the dtypes below. The peer's llama-batched-bench is looked for beside its llama-bench; --peer-avx2 is one built with AVX2
 alone, without which that part is left out. Every test is added to the JSON file when it is done, so a run of all that is cut short goes on
 with what is missing; --run tells runs apart (`--run 2`). Beside a result stands how much of the processors' time went to others
 meanwhile, as far as the system knows, where it was a twentieth and more: such ratios are to be read with care.
+
+On a machine of many cores `--cores 2,3 4,5 6,7` runs three comparisons at a time, each on cores of its own.
 
 Parts: files (a prompt and decoding, each file), prompts, depths, sequences, shares, start, one-thread, avx2.
 """
@@ -20,17 +23,19 @@ import os
 import statistics
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
+from html import escape
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
 
 SMALL = ["F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"]
 LARGE = ["Q4_0", "Q8_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K"]
 
-# Of each goal what is measured, what is compared (mean and least of all files, or each), and the bar.
-MEAN_AND_LEAST = {"decode": (1.4, 1.0), "prompt": (2.0, 1.2)}
-EACH = {
-    "pp64": 1.5, "pp2048": 1.5, "depth 1024": 2.0, "depth 4096": 3.0, "8 sequences": 2.0, "16 sequences": 2.0,
-    "start-up": 1.0, "share": 0.75, "avx2 decode": 1.1, "avx2 prompt": 1.1,
-}  # fmt: skip
+# The bars: of means over all files and of each file, or of each test alone.
+MEAN_AND_LEAST = {"prompt": (2.0, 1.2), "decode": (1.4, 1.0)}
+ALONE = {"pp64": 1.5, "pp2048": 1.5, "depth 1024": 2.0, "depth 4096": 3.0, "8 sequences": 2.0, "16 sequences": 2.0}
+EACH = {"share": 0.75, "start-up": 1.0, "avx2 prompt": 1.1, "avx2 decode": 1.1}
 
 
 def main():
@@ -46,15 +51,27 @@ def main():
     command.add_argument("--large", required=True)
     command.add_argument("--run", default="1")
     command.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    command.add_argument("--cores", nargs="+", default=[""])
     command = commands.add_parser("table")
-    command.set_defaults(do=lambda args: table(load(args.results)))
-    command.add_argument("results")
+    command.set_defaults(do=lambda args: table(load(*args.results)))
+    command.add_argument("results", nargs="+")
+    command = commands.add_parser("draw")
+    command.set_defaults(do=draw)
+    command.add_argument("svg")
+    command.add_argument("machines", nargs="+")
     args = parser.parse_args()
     args.do(args)
 
 
-def load(path):
-    return json.loads(Path(path).read_text()) if Path(path).exists() else []
+def load(*paths):
+    """The results of some files, in the order of the models."""
+    found = [result for path in paths if Path(path).exists() for result in json.loads(Path(path).read_text())]
+
+    def place(result):
+        large = "1.1b" in result["file"]
+        return large, (LARGE if large else SMALL).index(result["file"].rsplit("-", 1)[1])
+
+    return sorted(found, key=place)
 
 
 def save(path, results):
@@ -65,22 +82,37 @@ def save(path, results):
 
 
 def measure(args):
-    results = load(args.results)
-    for part in args.only:
-        for path, large, name, what in PARTS[part](args):
-            if not path.exists():
-                print(f"no {path}")
-            done = any((old["run"], old["part"], old["file"], old["name"]) == (args.run, part, path.stem, name) for old in results)
-            if done or not path.exists():
-                continue
+    results, lock, free = load(args.results), Lock(), SimpleQueue()
+    for cores in args.cores:
+        free.put(cores)
+
+    def one(part, path, large, name, what):
+        cores = free.get()
+        try:
+            args_here = argparse.Namespace(**vars(args), on=["taskset", "-c", cores] if cores else [])
             before, began = processors(), time.monotonic()
-            found = what(args, str(path), large)
-            result = {"run": args.run, "part": part, "file": path.stem, "name": name, "stolen": stolen(before, processors())}
-            result |= {"seconds": round(time.monotonic() - began, 1), "found": found}
+            found = what(args_here, str(path), large)
+        finally:
+            free.put(cores)
+        result = {"run": args.run, "part": part, "file": path.stem, "name": name, "stolen": stolen(before, processors())}
+        result |= {"seconds": round(time.monotonic() - began, 1), "found": found}
+        said = ", ".join(f"{kind} {value['value']:.2f}" for kind, value in found.items())
+        with lock:
             results.append(result)
             save(args.results, results)
-            said = ", ".join(f"{kind} {value['value']:.2f}" for kind, value in found.items())
             print(f"run {args.run}, {path.stem}, {name}: {said} ({result['stolen']:.0%} stolen, {result['seconds']} s)", flush=True)
+
+    done = {(old["run"], old["part"], old["file"], old["name"]) for old in results}
+    tests = [(part, *test) for part in args.only for test in PARTS[part](args)]
+    with ThreadPoolExecutor(len(args.cores)) as pool:
+        running = []
+        for part, path, large, name, what in tests:
+            if not path.exists():
+                print(f"no {path}")
+            elif (args.run, part, path.stem, name) not in done:
+                running.append(pool.submit(one, part, path, large, name, what))
+        for test in running:
+            test.result()
     table(results)
 
 
@@ -105,7 +137,7 @@ def stolen(before, after):
 
 def bench(args, path, *more, peer=None, env=None, names=()):
     """The ratios of `akunu bench --peer`, under names of their own where there are some."""
-    command = [args.akunu, "bench", path, "--backend", "cpu", "--peer", peer or args.peer, "-o", "json", *more]
+    command = [*args.on, args.akunu, "bench", path, "--backend", "cpu", "--peer", peer or args.peer, "-o", "json", *more]
     tests = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
     names = names or ["prompt" if test["n_prompt"] else "decode" for test in tests]
     return {
@@ -144,7 +176,7 @@ def sequences(args, path, large):
 
 
 def share(args, path, large):
-    command = [args.akunu, "profile", path, "--backend", "cpu", "-t", "2", "-p", "0", "--tokens", "64", "--json"]
+    command = [*args.on, args.akunu, "profile", path, "--backend", "cpu", "-t", "2", "-p", "0", "--tokens", "64", "--json"]
     shares, read = [], []
     for _ in range(5):
         parts = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["parts"]
@@ -160,8 +192,8 @@ def start(args, path, large):
     # Eight tokens, with the one that begins a text where there is such a one.
     text = "onet" if large else "The capital of France is a city in"
     commands = {
-        "akunu": [args.akunu, "complete", path, "--backend", "cpu", "-p", text, "-n", "1", "-t", "2"],
-        "peer": [args.peer, "-m", path, "-p", "8", "-n", "0", "-r", "1", "--no-warmup", "-t", "2"],
+        "akunu": [*args.on, args.akunu, "complete", path, "--backend", "cpu", "-p", text, "-n", "1", "-t", "2"],
+        "peer": [*args.on, args.peer, "-m", path, "-p", "8", "-n", "0", "-r", "1", "--no-warmup", "-t", "2"],
     }
     seconds = {who: [] for who in commands}
     for turn in range(8):
@@ -202,43 +234,167 @@ def verdict(value, bar):
     return f"{value:.2f}" if value >= bar else f"{value:.2f}: **missed**"
 
 
+def runs_of(results):
+    return sorted({result["run"] for result in results}, key=lambda run: (len(run), run))
+
+
+def values(results, run, kind, part=None):
+    """What each file has of a kind."""
+    tests = (r for r in results if r["run"] == run and kind in r["found"] and part in (None, r["part"]))
+    return {test["file"]: test["found"][kind] for test in tests}
+
+
 def table(results):
-    runs = sorted({result["run"] for result in results}, key=lambda run: (len(run), run))
+    """The goals, then what each file has."""
+    runs = runs_of(results)
     print("\n| test | goal |" + "".join(f" run {run} |" for run in runs) + "\n|---|---|" + "---|" * len(runs))
     for part, who in [("files", "two threads"), ("one-thread", "one thread")]:
         for kind, (mean, least) in MEAN_AND_LEAST.items():
-            cells = []
-            for run in runs:
-                tests = [r for r in results if r["run"] == run and r["part"] == part]
-                found = {r["file"]: r["found"][kind]["value"] for r in tests}
-                if not found:
-                    cells.append("–")
-                    continue
-                middle = math.exp(sum(map(math.log, found.values())) / len(found))
-                worst = min(found, key=found.get)
-                most = max(r["stolen"] for r in tests)
-                said = f"{verdict(middle, mean)}, least {verdict(found[worst], least)} ({worst}), {len(found)} files"
-                cells.append(said + of_time(most, "at most "))
-            print(f"| {kind}, {who}, mean and least | {mean}, {least} | " + " | ".join(cells) + " |")
-    for kind, bar in EACH.items():
-        named = dict.fromkeys(r["file"] for r in results if kind in r["found"])
-        if not named:
-            print(f"| {kind} | {bar} |" + " – |" * len(runs))
-        for file in named:
-            cells = []
-            for run in runs:
-                found = [r for r in results if r["run"] == run and r["file"] == file and kind in r["found"]]
-                cells.append("; ".join(cell(r["found"][kind], bar, r["stolen"]) for r in found) or "–")
+            cells = [of_all(values(results, run, kind, part), mean, least) for run in runs]
+            print(f"| {kind}, {who}: mean, each | {mean}, {least} | " + " | ".join(cells) + " |")
+    for kind, bar in ALONE.items():
+        for file in dict.fromkeys(result["file"] for result in results if kind in result["found"]):
+            cells = [alone(values(results, run, kind).get(file), bar) for run in runs]
             print(f"| {kind}, {file} | {bar} | " + " | ".join(cells) + " |")
+    for kind, bar in EACH.items():
+        cells = [of_each(values(results, run, kind), bar) for run in runs]
+        print(f"| {kind}, each | {bar} | " + " | ".join(cells) + " |")
+    most = max((result["stolen"] for result in results), default=0)
+    print(f"\nStolen: at most {most:.0%} of a test's time.")
+    for part, before in [("files", ""), ("one-thread", ""), ("avx2", "avx2 ")]:
+        speeds([result for result in results if result["part"] == part], part, before)
+    starts(results)
 
 
-def cell(found, bar, stolen):
-    spread = f" ({found['from']:.2f} to {found['to']:.2f})" if "from" in found else ""
-    return verdict(found["value"], bar) + spread + of_time(stolen)
+def of_all(found, mean, least):
+    if not found:
+        return "–"
+    ratios = {file: value["value"] for file, value in found.items()}
+    middle = math.exp(statistics.mean(map(math.log, ratios.values())))
+    worst = min(ratios, key=ratios.get)
+    return f"{verdict(middle, mean)}, least {verdict(ratios[worst], least)} ({worst}), {len(ratios)} files"
 
 
-def of_time(stolen, most=""):
-    return f", {most}{stolen:.0%} stolen" if stolen >= 0.05 else ""
+def alone(found, bar):
+    return f"{verdict(found['value'], bar)} ({found['from']:.2f} to {found['to']:.2f})" if found else "–"
+
+
+def of_each(found, bar):
+    if not found:
+        return "–"
+    ratios = sorted((value["value"], file) for file, value in found.items())
+    missed = [f"{ratio:.2f} {file}" for ratio, file in ratios if ratio < bar]
+    if missed:
+        return f"**missed** by {len(missed)} of {len(ratios)}: " + ", ".join(missed)
+    return f"all {len(ratios)}, least {ratios[0][0]:.2f} ({ratios[0][1]})"
+
+
+def speeds(results, part, before):
+    """Of each file both speeds, the medians of all runs, and the ratio of each run."""
+    runs = runs_of(results)
+    if not runs:
+        return
+    print(f"\n{part}, tokens per second:\n")
+    print("| file | prompt: akunu | peer | ratios | decode: akunu | peer | ratios |\n|---|---:|---:|---|---:|---:|---|")
+    for file in dict.fromkeys(result["file"] for result in results):
+        line = f"| {file} |"
+        for kind in MEAN_AND_LEAST:
+            found = [value[file] for run in runs if file in (value := values(results, run, before + kind))]
+            for who in ("akunu", "peer"):
+                line += f" {statistics.median(value[who] for value in found):.4g} |"
+            line += " " + ", ".join(f"{value['value']:.2f}" for value in found) + " |"
+        print(line)
+
+
+def starts(results):
+    """Of each file what share of the bandwidth it reaches in each run, and how long both programs take to start."""
+    found = [result for result in results if result["part"] in ("shares", "start")]
+    if not found:
+        return
+    print("\n| file | share of read bandwidth, % | start-up, seconds: akunu, peer | ratios |\n|---|---|---|---|")
+    for file in dict.fromkeys(result["file"] for result in found):
+        of = {kind: [v[file] for run in runs_of(found) if file in (v := values(found, run, kind))] for kind in ("share", "start-up")}
+        shares = ", ".join(f"{100 * value['value']:.0f}" for value in of["share"])
+        seconds = "; ".join(f"{value['akunu']:.2f}, {value['peer']:.2f}" for value in of["start-up"])
+        ratios = ", ".join(f"{value['value']:.2f}" for value in of["start-up"])
+        print(f"| {file} | {shares} | {seconds} | {ratios} |")
+
+
+# What is drawn: a title, the part, the kind, and the goal of each.
+DRAWN = [
+    ("prompt of 512 tokens", "files", "prompt", 1.2),
+    ("decode", "files", "decode", 1.0),
+    ("other prompts, depths and sequences", None, None, None),
+    ("start-up", "start", "start-up", 1.0),
+    ("one thread: prompt", "one-thread", "prompt", 1.2),
+    ("one thread: decode", "one-thread", "decode", 1.0),
+    ("AVX2 only: prompt", "avx2", "avx2 prompt", 1.1),
+    ("AVX2 only: decode", "avx2", "avx2 decode", 1.1),
+]
+COLOURS = ["#3a6ea5", "#d0752b", "#5b9f53"]
+ROW, LEFT, WIDTH = 15, 170, 560
+LEAST, MOST = 0.5, 20
+
+
+def draw(args):
+    """The medians of all runs and how far these are apart, of each test, on a scale of logarithms."""
+    machines = [tuple(machine.split("=", 1)) for machine in args.machines]
+    found = [(name, load(*paths.split(","))) for name, paths in machines]
+
+    def x(ratio):
+        return LEFT + WIDTH * math.log(min(max(ratio, LEAST), MOST) / LEAST) / math.log(MOST / LEAST)
+
+    lines, y = [], ROW
+    for (name, _), colour in zip(found, COLOURS, strict=False):
+        lines.append(f'<circle cx="{LEFT + 5}" cy="{y}" r="4" fill="{colour}"/><text x="{LEFT + 14}" y="{y + 4}">{escape(name)}</text>')
+        y += ROW
+    text = "Speed as a multiple of llama.cpp's: the median of all runs, and how far they are apart. Black: the goal of each file."
+    lines.append(f'<text x="{LEFT}" y="{y + 4}">{text}</text>')
+    for title, part, kind, goal in DRAWN:
+        rows = list(rows_of(found, part, kind, goal))
+        if not rows:
+            continue
+        y += 2 * ROW
+        lines.append(f'<text x="{LEFT}" y="{y}" font-weight="bold">{escape(title)}</text>')
+        top = y + 5
+        y += ROW
+        for label, bar, ratios in rows:
+            lines.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(label)}</text>')
+            lines.append(f'<path d="M{x(bar):.1f} {y - 5}v10" stroke="black" stroke-width="1.5"/>')
+            for i, (colour, of_machine) in enumerate(zip(COLOURS, ratios, strict=False)):
+                if of_machine:
+                    at = y + 3 * (i - (len(ratios) - 1) / 2)
+                    lines.append(f'<path d="M{x(min(of_machine)):.1f} {at}H{x(max(of_machine)):.1f}" stroke="{colour}" stroke-width="2"/>')
+                    lines.append(f'<circle cx="{x(statistics.median(of_machine)):.1f}" cy="{at}" r="3" fill="{colour}"/>')
+            y += ROW
+        for ratio in (0.5, 1, 2, 5, 10, 20):
+            lines.insert(0, f'<path d="M{x(ratio):.1f} {top}V{y - 5}" stroke="{"#c33" if ratio == 1 else "#ddd"}"/>')
+            lines.append(f'<text x="{x(ratio):.1f}" y="{y + 6}" text-anchor="middle" fill="#666">{ratio}×</text>')
+        y += ROW // 2
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {y + ROW}" font-family="sans-serif" font-size="11">'
+    lines = [begin, '<rect width="100%" height="100%" fill="white"/>', *lines, "</svg>"]
+    Path(args.svg).write_text("\n".join(lines) + "\n")
+
+
+def rows_of(machines, part, kind, goal):
+    """What is drawn in a line: its label, the goal, and the ratios of all runs on each machine."""
+
+    def ratios(results, kind, part, file):
+        return [value[file]["value"] for run in runs_of(results) if file in (value := values(results, run, kind, part))]
+
+    def label(file):
+        return f"{'1.1B' if '1.1b' in file else '135M'} {file.rsplit('-', 1)[1]}"
+
+    tests = [(kind, goal)] if kind else ALONE.items()
+    for kind, goal in tests:
+        # Machines may have other files of one size and dtype.
+        files = dict.fromkeys(label(file) for _, results in machines for run in runs_of(results) for file in values(results, run, kind, part))
+        for name in files:
+            found = [
+                [ratio for file in {r["file"] for r in results if label(r["file"]) == name} for ratio in ratios(results, kind, part, file)]
+                for _, results in machines
+            ]
+            yield (f"{name} {kind}" if part is None else name), goal, found
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ impl Tile for ByteTile<'_> {
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {
         let scales = &self.key_scales.as_chunks().0[group * SUBTILES..(group + 1) * SUBTILES];
         let mut loaded = [S::splat(0.0); SUBTILES];
-        for (loaded, scales) in loaded.iter_mut().zip(scales) {
-            *loaded = S::load_f16(scales);
+        for i in 0..SUBTILES {
+            loaded[i] = S::load_f16(&scales[i]);
         }
         loaded
     }
@@ -110,8 +110,9 @@ impl Tile for ByteTile<'_> {
     fn value_scales<S: Simd>(self, group: usize) -> [f32; BLOCK] {
         let from = &self.value_scales.as_chunks().0[group * SUBTILES..(group + 1) * SUBTILES];
         let mut scales = [0.0; BLOCK];
-        for (from, to) in from.iter().zip(scales.as_chunks_mut().0) {
-            S::store(S::load_f16(from), to);
+        let to = scales.as_chunks_mut().0;
+        for i in 0..SUBTILES {
+            S::store(S::load_f16(&from[i]), &mut to[i]);
         }
         scales
     }

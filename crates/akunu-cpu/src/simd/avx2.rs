@@ -67,8 +67,9 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn store(x: Self::F, to: &mut [f32; LANES]) {
-        for (to, x) in to.as_chunks_mut::<8>().0.iter_mut().zip(x) {
-            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), x[0]);
+            _mm256_storeu_ps(to[8..].as_mut_ptr(), x[1]);
         }
     }
     #[inline(always)]
@@ -77,11 +78,10 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn store_f16(x: Self::F, to: &mut [u16; LANES]) {
-        for (to, x) in to.as_chunks_mut::<8>().0.iter_mut().zip(x) {
-            unsafe {
-                let half = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(x);
-                _mm_storeu_si128(to.as_mut_ptr().cast(), half);
-            }
+        let [low, high] = each!(x in x => _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(x));
+        unsafe {
+            _mm_storeu_si128(to.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(to[8..].as_mut_ptr().cast(), high);
         }
     }
     #[inline(always)]
@@ -257,8 +257,9 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn store_codes(x: Self::C, to: &mut [u8; 64]) {
-        for (x, to) in x.into_iter().zip(to.as_chunks_mut::<32>().0) {
-            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), x) }
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), x[0]);
+            _mm256_storeu_si256(to[32..].as_mut_ptr().cast(), x[1]);
         }
     }
     #[inline(always)]
@@ -418,7 +419,7 @@ word_dots! {
 }
 
 /// The dots of codes of eight bits. As bytes, pairs of them would take one instruction more for each, since a product of bytes has to have one
-/// with a sign and one without, and few fit 16 bits together.
+/// with a sign and one without, and few fit 16 bits together. Not by `zip`, which would be called, and everything kept in memory for it.
 // SAFETY of every block below: as above.
 #[allow(clippy::undocumented_unsafe_blocks)]
 #[inline(always)]
@@ -435,12 +436,13 @@ fn wide_dot<const N: usize>(
     Avx2::activation_words(&parts[0], &parts[1], &mut words);
     unsafe {
         let mut sums = [_mm256_set1_epi32(init); 2];
-        for (codes, x) in codes.iter().zip(words) {
-            let [even, odd] = x.map(|x| _mm256_set1_epi32(x));
-            for (sum, &codes) in sums.iter_mut().zip(codes) {
+        for i in 0..N {
+            let [even, odd] = [_mm256_set1_epi32(words[i][0]), _mm256_set1_epi32(words[i][1])];
+            for half in 0..2 {
+                let codes = codes[i][half];
                 let first = _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)), even);
                 let second = _mm256_madd_epi16(_mm256_srli_epi16::<8>(codes), odd);
-                *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(first, second));
+                sums[half] = _mm256_add_epi32(sums[half], _mm256_add_epi32(first, second));
             }
         }
         sums

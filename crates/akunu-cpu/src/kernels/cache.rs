@@ -93,6 +93,7 @@ impl Tile for ByteTile<'_> {
     fn key_scales<S: Simd>(self, group: usize) -> [S::F; SUBTILES] {
         let scales = &self.key_scales.as_chunks().0[group * SUBTILES..(group + 1) * SUBTILES];
         let mut loaded = [S::splat(0.0); SUBTILES];
+        // Not by `zip`, which would be called, here and below.
         for i in 0..SUBTILES {
             loaded[i] = S::load_f16(&scales[i]);
         }

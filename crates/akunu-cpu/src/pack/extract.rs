@@ -23,7 +23,7 @@ pub(super) const STRETCH: usize = SUPER_BLOCK;
 /// Elements of the smallest groups.
 const GROUP: usize = 16;
 
-/// Bytes that the rows of a stretch have for its scales, or for its minima, at most.
+/// Bytes that a row of a stretch has for its scales, or for its minima, at most.
 const NUMBERS: usize = 4 * STRETCH / GROUP;
 
 /// A stretch of sixteen rows: the part of each plane of their panel that it takes.
@@ -71,25 +71,25 @@ impl Stretch<'_> {
         let step = dtype.block_bytes();
         match dtype {
             DType::Q4_0 | DType::IQ4_NL => {
-                self.halves(rows, 0, step);
+                self.f16_scales(rows, 0, step);
                 self.tiles::<16>(rows, 2, step, 0);
             }
             DType::Q4_1 => {
-                self.halves(rows, 0, step);
-                self.half_mins(rows, 2, step);
+                self.f16_scales(rows, 0, step);
+                self.f16_mins(rows, 2, step);
                 self.tiles::<16>(rows, 4, step, 0);
             }
             DType::Q5_0 => {
-                self.halves(rows, 0, step);
+                self.f16_scales(rows, 0, step);
                 self.tiles_of_five(rows, 2, step);
             }
             DType::Q5_1 => {
-                self.halves(rows, 0, step);
-                self.half_mins(rows, 2, step);
+                self.f16_scales(rows, 0, step);
+                self.f16_mins(rows, 2, step);
                 self.tiles_of_five(rows, 4, step);
             }
             DType::Q8_0 => {
-                self.halves(rows, 0, step);
+                self.f16_scales(rows, 0, step);
                 self.tiles::<TILE>(rows, 2, step, 0x80);
             }
             DType::MXFP4 => {
@@ -217,13 +217,13 @@ impl Stretch<'_> {
     }
 
     /// Scales of two bytes, at the same place of every block.
-    fn halves(&mut self, rows: Rows<'_>, at: usize, step: usize) {
+    fn f16_scales(&mut self, rows: Rows<'_>, at: usize, step: usize) {
         let pieces = Pieces { at, step, bytes: self.scales.len() / LANES, turned: 0 };
         interleave::<2, 2>(self.isa, self.scales, rows, pieces);
     }
 
     /// The same for minima.
-    fn half_mins(&mut self, rows: Rows<'_>, at: usize, step: usize) {
+    fn f16_mins(&mut self, rows: Rows<'_>, at: usize, step: usize) {
         let pieces = Pieces { at, step, bytes: self.mins.len() / LANES, turned: 0 };
         interleave::<2, 2>(self.isa, self.mins, rows, pieces);
     }

@@ -27,7 +27,7 @@ pub(super) struct Pieces {
     pub(super) turned: u8,
 }
 
-/// The size of pieces, and their step, of what is in one piece.
+/// The size of pieces, and their step, of what is in one piece: as many bytes as are read at a time at most.
 pub(super) const WHOLE: usize = 64;
 
 impl Pieces {
@@ -58,9 +58,10 @@ pub(super) fn interleave<const N: usize, const PIECE: usize>(
     }
     let last = (LANES - 1) * rows.stride + pieces.place::<PIECE>(bytes - 1);
     assert!(last < rows.bytes.len() && plane.len() >= LANES * bytes);
-    assert!(PIECE < WHOLE || pieces.step == WHOLE);
+    assert!(pieces.step >= PIECE && (PIECE < WHOLE || pieces.step == WHOLE));
     let zip = Zip { from: rows.bytes.as_ptr(), stride: rows.stride, pieces, to: plane.as_mut_ptr() };
-    // SAFETY: there are so many bytes of each row, and room for those of all; nobody asks for an instruction set that is not there.
+    // SAFETY: the last byte of the last row is the one furthest on, since pieces lie one behind the other: there are so many bytes of each
+    // row, and room for those of all. Nobody asks for an instruction set that is not there.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         let done = match isa {
@@ -326,9 +327,11 @@ mod tests {
 
     fn check<const N: usize, const PIECE: usize>(isa: Isa, count: usize, step: usize) {
         let stride = 7 + (N * count).div_ceil(PIECE) * step;
-        let bytes: Vec<u8> = (0..LANES * stride).map(|i| (i / stride * 89 + i % stride * 7) as u8).collect();
         let mut plane = vec![0; N * LANES * count + 1];
         let pieces = Pieces { at: 5, step, bytes: N * count, turned: 0x81 };
+        // To the last byte that is asked for: what is read behind it is not there.
+        let end = (LANES - 1) * stride + if count > 0 { pieces.place::<PIECE>(N * count - 1) + 1 } else { 0 };
+        let bytes: Vec<u8> = (0..end).map(|i| (i / stride * 89 + i % stride * 7) as u8).collect();
         interleave::<N, PIECE>(isa, &mut plane, Rows { bytes: &bytes, stride }, pieces);
         for (i, numbers) in plane.chunks_exact(N * LANES).enumerate() {
             for (row, number) in numbers.chunks_exact(N).enumerate() {

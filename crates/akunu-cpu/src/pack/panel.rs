@@ -71,14 +71,15 @@ pub(super) fn write(
     lane.map_or(Ok(()), |lane| Err(rows.start + lane))
 }
 
-/// The bytes of sixteen rows of so many, with rows of zeros where there are fewer.
+/// The bytes of sixteen rows of so many. Where there are fewer, of rows of zeros, too: those are finite in every dtype, and nothing is made of
+/// them.
 fn stored<'a>(bytes: &'a [u8], size: usize, rows: &Range<usize>) -> Cow<'a, [u8]> {
     let stored = &bytes[rows.start * size..rows.end * size];
     if rows.len() == LANES {
         return Cow::Borrowed(stored);
     }
-    let mut all = stored.to_vec();
-    all.resize(LANES * size, 0);
+    let mut all = vec![0; LANES * size];
+    all[..stored.len()].copy_from_slice(stored);
     Cow::Owned(all)
 }
 
@@ -90,11 +91,11 @@ fn of_panel(bytes: &[u8]) -> Rows<'_> {
 /// by side: too many places for the processor to foresee.
 fn ask_ahead(rows: Rows<'_>, start: usize, len: usize) {
     let Rows { bytes, stride } = rows;
-    // Past the end of a row is the next row; in its place is that of the next panel.
-    let start = if start < stride { start } else { start + (LANES - 1) * stride };
     for row in 0..LANES {
-        for line in (0..len).step_by(64) {
-            ask(bytes.as_ptr().wrapping_add(row * stride + start + line));
+        for at in (start..start + len).step_by(64) {
+            // Past the end of a row is the next row; in its place is that of the next panel.
+            let at = if at < stride { at } else { at + (LANES - 1) * stride };
+            ask(bytes.as_ptr().wrapping_add(row * stride + at));
         }
     }
 }

@@ -65,6 +65,7 @@ impl Simd for Avx2 {
     fn load(from: &[f32; LANES]) -> Self::F {
         each!(x in halves(from) => _mm256_loadu_ps(x.as_ptr()))
     }
+    // Vectors are stored one by one: `zip` would be called, and they would be in memory for it.
     #[inline(always)]
     fn store(x: Self::F, to: &mut [f32; LANES]) {
         unsafe {

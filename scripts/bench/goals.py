@@ -8,10 +8,10 @@
 --small and --large are beginnings of names: of files of some 135M parameters (smollm2-Q4_0.gguf and so on) and of some 1.1B. Both are
 asked for in the dtypes below. The peer's llama-batched-bench is looked for beside its llama-bench; --peer-avx2 is one built with AVX2
 alone, without which that part is left out. Every test is added to the JSON file when it is done, so a run of all that is cut short goes on
-with what is missing; --run tells runs apart (`--run 2`). Beside a result stands how much of the processors' time went to others
-meanwhile, as far as the system knows, where it was a twentieth and more: such ratios are to be read with care.
+with what is missing; --run tells runs apart (`--run 2`). With each test is written how much of all processors' time went to others
+meanwhile, as far as the system knows.
 
-On a machine of many cores `--cores 2,3 4,5 6,7` runs three comparisons at a time, each on cores of its own.
+On a machine of many cores `--cores 2,3 4,5 6,7` runs three comparisons at a time, each on cores of its own. They compete for memory.
 
 Parts: files (a prompt and decoding, each file), prompts, depths, sequences, shares, start, one-thread, avx2.
 """
@@ -64,21 +64,23 @@ def main():
 
 
 def load(*paths):
-    """The results of some files, in the order of the models."""
-    found = [result for path in paths if Path(path).exists() for result in json.loads(Path(path).read_text())]
+    """The results of some files, in the order of the models. A run is in one file, or its parts are in several."""
+    found = [result for path in paths for result in (json.loads(Path(path).read_text()) if Path(path).exists() else [])]
+    seen = {(result["run"], result["part"], result["file"], result["name"]) for result in found}
+    if len(seen) < len(found):
+        raise SystemExit(f"goals.py: {', '.join(paths)} have the same test of the same run twice; --run tells runs apart")
+    kinds = {True: LARGE, False: SMALL}
+    return sorted(found, key=lambda result: (result["large"], kinds[result["large"]].index(kind_of(result["file"]))))
 
-    def place(result):
-        large = "1.1b" in result["file"]
-        return large, (LARGE if large else SMALL).index(result["file"].rsplit("-", 1)[1])
 
-    return sorted(found, key=place)
+def kind_of(file):
+    return next(kind for kind in [*SMALL, *LARGE] if file.endswith(f"-{kind}"))
 
 
 def save(path, results):
     """At once or not at all: what was measured is not lost when this is stopped."""
-    lines = (json.dumps(json.loads(json.dumps(result), parse_float=lambda number: round(float(number), 4))) for result in results)
     written = Path(path).with_suffix(".new")
-    written.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    written.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
     written.replace(path)
 
 
@@ -92,11 +94,11 @@ def measure(args):
         try:
             args_here = argparse.Namespace(**vars(args), on=["taskset", "-c", cores] if cores else [])
             before, began = processors(), time.monotonic()
-            found = what(args_here, str(path), large)
+            found = {kind: rounded(numbers) for kind, numbers in what(args_here, str(path), large).items()}
         finally:
             free.put(cores)
         result = {"run": args.run, "part": part, "file": path.stem, "name": name, "stolen": stolen(before, processors())}
-        result |= {"seconds": round(time.monotonic() - began, 1), "found": found}
+        result |= {"large": large, "seconds": round(time.monotonic() - began, 1), "found": found}
         said = ", ".join(f"{kind} {value['value']:.2f}" for kind, value in found.items())
         with lock:
             results.append(result)
@@ -112,9 +114,17 @@ def measure(args):
                 print(f"no {path}")
             elif (args.run, part, path.stem, name) not in done:
                 running.append(pool.submit(one, part, path, large, name, what))
-        for test in running:
-            test.result()
-    table(results)
+        try:
+            for test in running:
+                test.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    table(load(args.results))
+
+
+def rounded(numbers):
+    return {name: round(number, 4) for name, number in numbers.items()}
 
 
 def files(args):
@@ -133,7 +143,7 @@ def processors():
 
 
 def stolen(before, after):
-    return (after[1] - before[1]) / max(1, after[0] - before[0])
+    return round((after[1] - before[1]) / max(1, after[0] - before[0]), 4)
 
 
 def bench(args, path, *more, peer=None, env=None, names=()):
@@ -237,7 +247,7 @@ def verdict(value, bar):
 
 def told(value, bar):
     """With one digit more where it is missed by less than is seen otherwise."""
-    return f"{value:.2f}" if value >= bar or float(f"{value:.2f}") < bar else f"{value:.3f}"
+    return f"{value:.2f}" if value >= bar or float(f"{value:.2f}") < bar else f"{math.floor(1000 * value) / 1000:.3f}"
 
 
 def runs_of(results):
@@ -345,6 +355,8 @@ LEAST, MOST = 0.5, 20
 def draw(args):
     """The medians of all runs and how far these are apart, of each test, on a scale of logarithms."""
     machines = [tuple(machine.split("=", 1)) for machine in args.machines]
+    if len(machines) > len(COLOURS):
+        raise SystemExit(f"goals.py: at most {len(COLOURS)} machines are drawn")
     found = [(name, load(*paths.split(","))) for name, paths in machines]
 
     def x(ratio):
@@ -384,23 +396,24 @@ def draw(args):
 
 def rows_of(machines, part, kind, goal):
     """What is drawn in a line: its label, the goal, and the ratios of all runs on each machine."""
-
-    def ratios(results, kind, part, file):
-        return [value[file]["value"] for run in runs_of(results) if file in (value := values(results, run, kind, part))]
-
-    def label(file):
-        return f"{'1.1B' if '1.1b' in file else '135M'} {file.rsplit('-', 1)[1]}"
-
-    tests = [(kind, goal)] if kind else ALONE.items()
-    for kind, goal in tests:
+    for test, bar in [(kind, goal)] if kind else ALONE.items():
         # Machines may have other files of one size and dtype.
-        files = dict.fromkeys(label(file) for _, results in machines for run in runs_of(results) for file in values(results, run, kind, part))
-        for name in files:
-            found = [
-                [ratio for file in {r["file"] for r in results if label(r["file"]) == name} for ratio in ratios(results, kind, part, file)]
-                for _, results in machines
-            ]
-            yield (f"{name} {kind}" if part is None else name), goal, found
+        found = [{label: [] for label in labels(machines, test, part)} for _ in machines]
+        for of_machine, (_, results) in zip(found, machines, strict=True):
+            for result in results:
+                if test in result["found"] and part in (None, result["part"]):
+                    of_machine[label_of(result)].append(result["found"][test]["value"])
+        for label in found[0]:
+            yield (f"{label} {test}" if part is None else label), bar, [of_machine[label] for of_machine in found]
+
+
+def labels(machines, test, part):
+    all_results = (result for _, results in machines for result in results)
+    return dict.fromkeys(label_of(r) for r in all_results if test in r["found"] and part in (None, r["part"]))
+
+
+def label_of(result):
+    return f"{'1.1B' if result['large'] else '135M'} {kind_of(result['file'])}"
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main():
 
 def load(*paths):
     """The results of some files, in the order of the models. A run is in one file, or its parts are in several."""
-    found = [result for path in paths for result in (json.loads(Path(path).read_text()) if Path(path).exists() else [])]
+    found = [result for path in paths for result in json.loads(Path(path).read_text())]
     seen = {(result["run"], result["part"], result["file"], result["name"]) for result in found}
     if len(seen) < len(found):
         raise SystemExit(f"goals.py: {', '.join(paths)} have the same test of the same run twice; --run tells runs apart")
@@ -85,7 +85,8 @@ def save(path, results):
 
 
 def measure(args):
-    results, lock, free = load(args.results), Lock(), SimpleQueue()
+    results = load(args.results) if Path(args.results).exists() else []
+    lock, free = Lock(), SimpleQueue()
     for cores in args.cores:
         free.put(cores)
 
@@ -120,7 +121,8 @@ def measure(args):
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    table(load(args.results))
+    if results:
+        table(load(args.results))
 
 
 def rounded(numbers):
@@ -336,17 +338,19 @@ def starts(results):
         print(f"| {file} | {shares} | {seconds} | {ratios} |")
 
 
-# What is drawn: a title, the part, the kind, and the goal of each.
+# What is drawn: a title, the part and the kind of each.
 DRAWN = [
-    ("prompt of 512 tokens", "files", "prompt", 1.2),
-    ("decode", "files", "decode", 1.0),
-    ("other prompts, depths and sequences", None, None, None),
-    ("start-up", "start", "start-up", 1.0),
-    ("one thread: prompt", "one-thread", "prompt", 1.2),
-    ("one thread: decode", "one-thread", "decode", 1.0),
-    ("AVX2 only: prompt", "avx2", "avx2 prompt", 1.1),
-    ("AVX2 only: decode", "avx2", "avx2 decode", 1.1),
+    ("prompt of 512 tokens", "files", "prompt"),
+    ("decode", "files", "decode"),
+    ("other prompts, depths and sequences", None, None),
+    ("start-up", "start", "start-up"),
+    ("one thread: prompt", "one-thread", "prompt"),
+    ("one thread: decode", "one-thread", "decode"),
+    ("AVX2 only: prompt", "avx2", "avx2 prompt"),
+    ("AVX2 only: decode", "avx2", "avx2 decode"),
 ]
+# The goals of each file.
+BARS = {kind: least for kind, (_, least) in MEAN_AND_LEAST.items()} | ALONE | EACH
 COLOURS = ["#3a6ea5", "#d0752b", "#5b9f53"]
 ROW, LEFT, WIDTH = 15, 170, 560
 LEAST, MOST = 0.5, 20
@@ -368,8 +372,8 @@ def draw(args):
         y += ROW
     text = "Speed as a multiple of llama.cpp's: the median of all runs, and how far they are apart. Black: the goal of each file."
     lines.append(f'<text x="{LEFT}" y="{y + 4}">{text}</text>')
-    for title, part, kind, goal in DRAWN:
-        rows = list(rows_of(found, part, kind, goal))
+    for title, part, kind in DRAWN:
+        rows = list(rows_of(found, part, kind))
         if not rows:
             continue
         y += 2 * ROW
@@ -394,9 +398,9 @@ def draw(args):
     Path(args.svg).write_text("\n".join(lines) + "\n")
 
 
-def rows_of(machines, part, kind, goal):
+def rows_of(machines, part, kind):
     """What is drawn in a line: its label, the goal, and the ratios of all runs on each machine."""
-    for test, bar in [(kind, goal)] if kind else ALONE.items():
+    for test in [kind] if kind else ALONE:
         # Machines may have other files of one size and dtype.
         found = [{label: [] for label in labels(machines, test, part)} for _ in machines]
         for of_machine, (_, results) in zip(found, machines, strict=True):
@@ -404,7 +408,7 @@ def rows_of(machines, part, kind, goal):
                 if test in result["found"] and part in (None, result["part"]):
                     of_machine[label_of(result)].append(result["found"][test]["value"])
         for label in found[0]:
-            yield (f"{label} {test}" if part is None else label), bar, [of_machine[label] for of_machine in found]
+            yield (f"{label} {test}" if part is None else label), BARS[test], [of_machine[label] for of_machine in found]
 
 
 def labels(machines, test, part):

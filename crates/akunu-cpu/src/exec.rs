@@ -207,7 +207,7 @@ impl Machine {
                     }
                 }
                 Step::Embed { table, .. } => {
-                    self.weights.matrix(*table)?;
+                    self.weights.rows(*table)?;
                 }
                 _ => {}
             }

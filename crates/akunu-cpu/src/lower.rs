@@ -19,7 +19,7 @@ use crate::step::{
     Attention, ExpertProduct, ExpertsDown, ExpertsUp, IntegerForm, Integers, Linear, LinearPart, Maker,
     Rotation, Several, Shares, Step, Stored, Then, TileForm, Tiled, WeightsHead, WeightsStep,
 };
-use crate::weights::CpuWeights;
+use crate::weights::{CpuWeights, Rows};
 
 /// A lowered program.
 pub(crate) struct Lowered {
@@ -168,7 +168,7 @@ impl Lowering<'_> {
             }
             Op::Weights { ref heads, positions, out } => self.weights(heads, positions, out)?,
             Op::Embed { table, by, scale, out } => {
-                if self.weights.matrix(table)?.form == Form::Pairs {
+                if matches!(self.weights.rows(table)?, Rows::Packed(matrix) if matrix.form == Form::Pairs) {
                     return Err(unsupported("rows looked up in an encoder's weights"));
                 }
                 let out = self.row_value(out);

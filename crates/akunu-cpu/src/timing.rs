@@ -97,8 +97,8 @@ impl Machine {
     pub(crate) fn cost(&self, step: &Step, state: &State) -> Cost {
         match step {
             Step::Embed { table, .. } => {
-                let rows = state.rows.len();
-                Cost { bytes: self.product(*table, 1).bytes * rows / table.rows.max(1), operations: 0 }
+                let row = self.weights.rows(*table).map_or(0, |rows| rows.row_bytes());
+                Cost { bytes: row * state.rows.len(), operations: 0 }
             }
             Step::Linear(linear) => sum(linear.parts.iter().map(|part| {
                 let domain = self.lowered.buffers[part.out.0].domain;

@@ -78,8 +78,8 @@ impl<'a> RowView<'a> {
             Step::Store(stored) => self.store(stored),
             Step::Embed { table, by, scale, out } => {
                 let out = self.write(*out);
-                if let Ok(matrix) = machine.weights.matrix(*table) {
-                    matrix.row(table.first + self.state.rows[self.row].index(*by), out);
+                if let Ok(rows) = machine.weights.rows(*table) {
+                    rows.row(table.first + self.state.rows[self.row].index(*by), out);
                 }
                 if *scale != 1.0 {
                     isa.run(Cap { x: out, scale: *scale, cap: None });

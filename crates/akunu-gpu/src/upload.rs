@@ -2,6 +2,7 @@
 //! reading the file, cutting it into planes and copying go on at the same time.
 
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, available_parallelism, scope};
@@ -80,13 +81,13 @@ impl<H: Host> Lane for Written<'_, H> {
 type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
 
 /// Uploads pieces to a buffer; what is asked of the device after this finds them there. `sent` is told the number of each when its
-/// bytes were made and are on their way, on the thread that calls.
+/// bytes were made and are on their way, on the thread that calls; a break ends the upload with [`Error::Stopped`].
 pub(crate) fn upload<H: Host>(
     host: &H,
     buffer: &H::Buffer,
     pieces: &[Piece],
     fill: &Fill<'_>,
-    sent: &mut dyn FnMut(usize),
+    sent: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<()> {
     let total: usize = pieces.iter().map(Piece::bytes).sum();
     let largest = pieces.iter().map(Piece::bytes).max().unwrap_or(0);
@@ -113,7 +114,7 @@ fn in_lanes<'l>(
     lane: &(dyn Fn() -> Result<Box<dyn Lane + 'l>> + Sync),
     pieces: &[Piece],
     fill: &Fill<'_>,
-    sent: &mut dyn FnMut(usize),
+    sent: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = |tell: &Sender<usize>| {
@@ -147,9 +148,9 @@ fn in_lanes<'l>(
         }
         drop(tell);
         let rest = Rest { next: &next, end: pieces.len() };
-        told.into_iter().for_each(sent);
+        let ended = told.into_iter().try_for_each(sent);
         drop(rest);
-        let mut result = Ok(());
+        let mut result = if ended.is_break() { Err(Error::Stopped) } else { Ok(()) };
         for worker in workers {
             let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             result = result.and(done);
@@ -244,7 +245,10 @@ mod tests {
             Ok(Box::new(Late { arrived: &arrived, ring, turn: 0, fails_at }) as Box<dyn Lane + '_>)
         };
         let mut told = Vec::new();
-        let done = in_lanes(threads, &lane, &pieces, fill, &mut |number| told.push(number));
+        let done = in_lanes(threads, &lane, &pieces, fill, &mut |number| {
+            told.push(number);
+            ControlFlow::Continue(())
+        });
         (done, arrived.into_inner().unwrap(), told)
     }
 
@@ -285,9 +289,26 @@ mod tests {
     }
 
     #[test]
+    fn an_upload_ends_when_nobody_wants_it() {
+        for threads in [1, 4] {
+            let arrived = Mutex::new(vec![0; BYTES]);
+            let lane = || {
+                let ring = vec![(Vec::new(), None); 2];
+                Ok(Box::new(Late { arrived: &arrived, ring, turn: 0, fails_at: None }) as Box<dyn Lane + '_>)
+            };
+            let mut told = 0;
+            let done = in_lanes(threads, &lane, &pieces(), &fill, &mut |_| {
+                told += 1;
+                if told == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert!(matches!(done, Err(Error::Stopped)) && told == 3);
+        }
+    }
+
+    #[test]
     fn nothing_is_uploaded_without_harm() {
         let lane = || Err(Error::Device("no memory".to_owned()));
-        let nothing = in_lanes(1, &lane, &[], &fill, &mut |_| ());
+        let nothing = in_lanes(1, &lane, &[], &fill, &mut |_| ControlFlow::Continue(()));
         assert!(nothing.is_err());
         let mut told = 0;
         let (arrived, ring) = (Mutex::new(Vec::new()), vec![(Vec::new(), None)]);
@@ -295,7 +316,11 @@ mod tests {
             let late = Late { arrived: &arrived, ring: ring.clone(), turn: 0, fails_at: None };
             Ok(Box::new(late) as Box<dyn Lane + '_>)
         };
-        in_lanes(1, &lane, &[], &fill, &mut |_| told += 1).unwrap();
+        in_lanes(1, &lane, &[], &fill, &mut |_| {
+            told += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(told, 0);
     }
 }

@@ -93,7 +93,7 @@ impl<H: Host> GpuWeights<H> {
                 source.release(&uses[number].name);
             }
             done += pieces[piece].bytes() as u64;
-            source.loaded(done, total);
+            source.loaded(done, total)
         })?;
         Ok(Arc::new(GpuWeights { layout, buffer, file: adopted.map(|(_, buffer)| buffer) }))
     }
@@ -290,6 +290,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::cell::RefCell;
+    use std::ops::ControlFlow;
 
     use akunu_format::ModelFile;
     use akunu_program::arch::Architecture;
@@ -347,8 +348,9 @@ mod tests {
             self.released.borrow_mut().push(name.to_owned());
         }
 
-        fn loaded(&self, done: u64, total: u64) {
+        fn loaded(&self, done: u64, total: u64) -> ControlFlow<()> {
             self.loaded.borrow_mut().push((done, total));
+            ControlFlow::Continue(())
         }
     }
 

@@ -5,6 +5,7 @@
 //! far, sampling parameters.
 
 use std::any::Any;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,8 +31,11 @@ pub trait TensorSource {
     /// Says that a tensor was read and copied: its memory may be given back, and reading it again costs time.
     fn release(&self, _name: &str) {}
 
-    /// Says how many bytes of the weights are loaded, of how many: both of what the backend makes of them.
-    fn loaded(&self, _done: u64, _total: u64) {}
+    /// Says how many bytes of the weights are loaded, of how many: both of what the backend makes of them. A break ends loading with
+    /// [`Error::Stopped`].
+    fn loaded(&self, _done: u64, _total: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 impl TensorSource for ModelFile {

@@ -2,8 +2,12 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use akunu_format::{Mapping, ModelFile, Tensor};
 use akunu_program::arch::Architecture;
@@ -119,15 +123,25 @@ impl Model {
         options.check()?;
         let (architecture, names) = Architecture::of(file).map_err(Error::model(file.path()))?;
         let context = choose_context(options.context, &architecture)?;
-        let tokenizer = text::tokenizer(file)?;
         let batch = options.batch.min(context);
         let backend = backend(&options.backend, options.threads)?;
         let wrong = Error::model(file.path());
         let program = build(&architecture, &names, file, context).map_err(&wrong)?;
         refuse_extra(&program, &architecture, &names, file.tensors().map(|tensor| tensor.name))
             .map_err(&wrong)?;
-        let watched = Watched { file, watch: RefCell::new(watch) };
-        let weights = backend.load(&watched, &program.weights).map_err(&wrong)?;
+        let ended = AtomicBool::new(false);
+        let watched = Watched { file, watch: RefCell::new(watch), ended: &ended };
+        // Both take a while.
+        let (tokenizer, weights) = thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| {
+                let tokenizer = text::tokenizer(file);
+                ended.store(tokenizer.is_err(), Ordering::Relaxed);
+                tokenizer
+            });
+            let weights = backend.load(&watched, &program.weights);
+            (tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic)), weights)
+        });
+        let (tokenizer, weights) = (tokenizer?, weights.map_err(&wrong)?);
         // The beginning of the other program, which numbers the weights alike.
         let hidden = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;
         let sizes = Pools::sizes(&program.groups, options.sequences, context, batch);
@@ -251,6 +265,8 @@ impl Model {
 struct Watched<'a> {
     file: &'a ModelFile,
     watch: RefCell<&'a mut dyn FnMut(u64, u64)>,
+    /// Whether there is no use for the weights any more.
+    ended: &'a AtomicBool,
 }
 
 impl TensorSource for Watched<'_> {
@@ -266,8 +282,9 @@ impl TensorSource for Watched<'_> {
         self.file.release(name);
     }
 
-    fn loaded(&self, done: u64, total: u64) {
+    fn loaded(&self, done: u64, total: u64) -> ControlFlow<()> {
         (self.watch.borrow_mut())(done, total);
+        if self.ended.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

@@ -301,7 +301,7 @@ impl Parts {
 
 /// The rows of parts.
 fn side_by_side<const N: usize>(parts: &[[u8; N]; LANES]) -> Rows<'_> {
-    Rows { bytes: parts.as_flattened(), stride: N }
+    Rows { bytes: parts.as_flattened(), stride: N, ahead: 0 }
 }
 
 fn mxfp4_scales(bytes: &[u8], scales: &mut [u8; NUMBERS]) {

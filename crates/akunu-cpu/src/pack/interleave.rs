@@ -12,6 +12,8 @@ pub(super) struct Rows<'a> {
     pub(super) bytes: &'a [u8],
     /// Bytes from the start of a row to that of the next.
     pub(super) stride: usize,
+    /// How many bytes behind what is read the processor is asked for more, which need not be there.
+    pub(super) ahead: usize,
 }
 
 /// Some bytes of a row, in pieces.
@@ -59,7 +61,8 @@ pub(super) fn interleave<const N: usize, const PIECE: usize>(
     let last = (LANES - 1) * rows.stride + pieces.place::<PIECE>(bytes - 1);
     assert!(last < rows.bytes.len() && plane.len() >= LANES * bytes);
     assert!(pieces.step >= PIECE && (PIECE < WHOLE || pieces.step == WHOLE));
-    let zip = Zip { from: rows.bytes.as_ptr(), stride: rows.stride, pieces, to: plane.as_mut_ptr() };
+    let Rows { bytes: from, stride, ahead } = rows;
+    let zip = Zip { from: from.as_ptr(), stride, ahead, pieces, to: plane.as_mut_ptr() };
     // SAFETY: the last byte of the last row is the one furthest on, since pieces lie one behind the other: there are so many bytes of each
     // row, and room for those of all. Nobody asks for an instruction set that is not there.
     unsafe {
@@ -78,6 +81,7 @@ pub(super) fn interleave<const N: usize, const PIECE: usize>(
 struct Zip {
     from: *const u8,
     stride: usize,
+    ahead: usize,
     pieces: Pieces,
     to: *mut u8,
 }
@@ -122,6 +126,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::{LANES, Zip};
+    use crate::memory::ask;
 
     /// Bytes that are zipped at a time.
     const UNIT: usize = size_of::<__m128i>();
@@ -173,7 +178,9 @@ mod x86 {
                 // Not by `map`, whose closure would be called.
                 let mut vectors = [V::all(rows.pieces.turned); LANES];
                 for (vector, row) in vectors.iter_mut().zip(ORDER) {
-                    *vector = vector.xor(V::load::<PIECE>(rows.from::<PIECE>(row, at), rows.pieces.step));
+                    let from = rows.from::<PIECE>(row, at);
+                    ask(from.wrapping_add(rows.ahead));
+                    *vector = vector.xor(V::load::<PIECE>(from, rows.pieces.step));
                 }
                 let to = rows.to.add(LANES * at);
                 if N == 4 {
@@ -332,7 +339,7 @@ mod tests {
         // To the last byte that is asked for: what is read behind it is not there.
         let end = (LANES - 1) * stride + if count > 0 { pieces.place::<PIECE>(N * count - 1) + 1 } else { 0 };
         let bytes: Vec<u8> = (0..end).map(|i| (i / stride * 89 + i % stride * 7) as u8).collect();
-        interleave::<N, PIECE>(isa, &mut plane, Rows { bytes: &bytes, stride }, pieces);
+        interleave::<N, PIECE>(isa, &mut plane, Rows { bytes: &bytes, stride, ahead: 0 }, pieces);
         for (i, numbers) in plane.chunks_exact(N * LANES).enumerate() {
             for (row, number) in numbers.chunks_exact(N).enumerate() {
                 let from = row * stride + 5 + N * i / PIECE * step + N * i % PIECE;

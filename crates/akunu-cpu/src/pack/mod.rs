@@ -1,14 +1,17 @@
 //! Weights in the layout their kernels stream fastest. One packed copy serves decoding, prompts and embedding lookup; what only
-//! prompts are multiplied with may be packed for these alone.
+//! prompts are multiplied with may be packed for these alone, and what is only looked up stays in its file.
 
 mod assemble;
 mod extract;
+mod finite;
 mod fit;
 mod form;
 mod interleave;
 mod panel;
+mod table;
 
 pub(crate) use form::{Codes, Form, IQ4_CODES, PAIRS_STRETCH, Planes, Scales, TILE, TILES_PER_SUPER};
+pub(crate) use table::Table;
 
 use fit::Lattice;
 

@@ -60,7 +60,9 @@ impl Backend for Reference {
             }
             data.push(values);
             source.release(&used.name);
-            source.loaded(bytes(&uses[..data.len()]), bytes(uses));
+            if source.loaded(bytes(&uses[..data.len()]), bytes(uses)).is_break() {
+                return Err(Error::Stopped);
+            }
         }
         Ok(Arc::new(ReferenceWeights { data, cols: uses.iter().map(|u| u.cols).collect() }))
     }

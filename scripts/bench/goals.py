@@ -168,7 +168,7 @@ def one_thread(args, path, large):
 
 
 def avx2(args, path, large):
-    how = ["-t", "2", "-p", "512", "-n", "24" if large else "64", "-r", "5"]
+    how = ["-t", "2", *(["-p", "128", "-n", "24"] if large else ["-p", "512", "-n", "64"]), "-r", "5"]
     names = ["avx2 prompt", "avx2 decode"]
     return bench(args, path, *how, peer=args.peer_avx2, env=os.environ | {"AKUNU_ISA": "avx2"}, names=names)
 

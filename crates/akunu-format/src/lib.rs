@@ -80,7 +80,8 @@
 //! offset: never a panic, a read out of bounds, or more memory than eight times the file's size. What is not supported is
 //! refused by name.
 //!
-//! One thing is left to the caller, as with every mapping: **the file must not be changed or cut short while it is open**.
+//! One thing is left to the caller, as with every mapping: **the file must not be changed or cut short while it
+//! is open**, or a model that was loaded from it is in use.
 //! On most systems a process that reads pages which are gone is killed. Replacing a file under the same name, as
 //! [`Writer`](gguf::Writer) does, is safe.
 

@@ -96,7 +96,7 @@ pub(crate) fn upload<H: Host>(
     in_lanes(threads, &|| host.lane(buffer, largest), pieces, fill, sent)
 }
 
-/// What is left to do when a thread ends: nothing at the end, after an error, or after a panic.
+/// What is left to do when a thread ends: nothing at the end, after an error or a panic, or when nobody wants more.
 struct Rest<'a> {
     next: &'a AtomicUsize,
     end: usize,
@@ -124,7 +124,7 @@ fn in_lanes<'l>(
             let Some(piece) = pieces.get(number) else { return lane.finish() };
             fill(number, lane.room(piece.bytes())?)?;
             lane.send(piece)?;
-            // Who waits for it hears of all of them, unless it panicked.
+            // Who waits for it hears of all of them, unless it panicked or wants no more.
             let _ = tell.send(number);
         }
     };

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,7 +96,8 @@ pub(crate) struct Engine {
 }
 
 impl Model {
-    /// Loads the model at `path`.
+    /// Loads the model at `path`. The file must not be changed or cut short while the model is in use: parts of it may be used where
+    /// they lie.
     pub fn load(path: impl AsRef<Path>, options: &Options) -> Result<Model> {
         Model::from_file(&ModelFile::open(path)?, options)
     }
@@ -131,16 +132,22 @@ impl Model {
             .map_err(&wrong)?;
         let ended = AtomicBool::new(false);
         let watched = Watched { file, watch: RefCell::new(watch), ended: &ended };
-        // Both take a while.
-        let (tokenizer, weights) = thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| {
-                let tokenizer = text::tokenizer(file);
-                ended.store(tokenizer.is_err(), Ordering::Relaxed);
-                tokenizer
+        let tokenizer = || {
+            // Of a panic, too, nobody should have to wait for the weights to hear.
+            let tokenizer = catch_unwind(AssertUnwindSafe(|| text::tokenizer(file)));
+            ended.store(!matches!(tokenizer, Ok(Ok(_))), Ordering::Relaxed);
+            tokenizer.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let weights = || backend.load(&watched, &program.weights);
+        // Both take a while. Where there is no other thread, one comes first.
+        let (tokenizer, weights) =
+            thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, &tokenizer) {
+                Ok(beside) => {
+                    let weights = weights();
+                    (beside.join().unwrap_or_else(|panic| resume_unwind(panic)), weights)
+                }
+                Err(_) => (tokenizer(), weights()),
             });
-            let weights = backend.load(&watched, &program.weights);
-            (tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic)), weights)
-        });
         let (tokenizer, weights) = (tokenizer?, weights.map_err(&wrong)?);
         // The beginning of the other program, which numbers the weights alike.
         let hidden = build_hidden(&architecture, &names, file, context).map_err(&wrong)?;

@@ -4,6 +4,7 @@
 //! bytes. Processors zip within sixteen bytes; longer vectors hold several such, which are put where they belong when they are written.
 
 use crate::Isa;
+use crate::memory::ask;
 use crate::simd::LANES;
 
 /// Sixteen rows that lie equally far apart.
@@ -106,6 +107,12 @@ impl Zip {
     #[inline(always)]
     unsafe fn one_by_one<const N: usize, const PIECE: usize>(&self, start: usize, end: usize) {
         for i in start / N..end / N {
+            if (N * i).is_multiple_of(WHOLE) {
+                for lane in 0..LANES {
+                    // SAFETY: the caller's promise. What is asked for need not be there.
+                    ask(unsafe { self.from::<PIECE>(lane, N * i) }.wrapping_add(self.ahead));
+                }
+            }
             // SAFETY: the caller's promise. Bytes need not be aligned.
             unsafe {
                 let numbers = &mut *self.to.cast::<[[u8; N]; LANES]>().add(i);
@@ -339,7 +346,8 @@ mod tests {
         // To the last byte that is asked for: what is read behind it is not there.
         let end = (LANES - 1) * stride + if count > 0 { pieces.place::<PIECE>(N * count - 1) + 1 } else { 0 };
         let bytes: Vec<u8> = (0..end).map(|i| (i / stride * 89 + i % stride * 7) as u8).collect();
-        interleave::<N, PIECE>(isa, &mut plane, Rows { bytes: &bytes, stride, ahead: 0 }, pieces);
+        // What is asked for is not read: nothing is there.
+        interleave::<N, PIECE>(isa, &mut plane, Rows { bytes: &bytes, stride, ahead: 1 << 40 }, pieces);
         for (i, numbers) in plane.chunks_exact(N * LANES).enumerate() {
             for (row, number) in numbers.chunks_exact(N).enumerate() {
                 let from = row * stride + 5 + N * i / PIECE * step + N * i % PIECE;

@@ -120,6 +120,14 @@ fn a_chat_template_that_is_none_is_named_with_its_file() {
 }
 
 #[test]
+fn a_vocabulary_of_an_unknown_kind_is_named_before_the_weights() {
+    let unknown = Changes { texts: &[("tokenizer.ggml.model", "mystery")], ..Changes::default() };
+    refused(&unknown, Kind::Unsupported, &["mystery"]);
+    let both = Changes { value: Some(("blk.0.attn_q.weight", 1, f32::NAN)), ..unknown };
+    refused(&both, Kind::Unsupported, &["mystery"]);
+}
+
+#[test]
 fn missing_tensors_are_named() {
     for name in ["token_embd.weight", "blk.1.attn_k.weight", "output_norm.weight", "blk.0.ffn_down.weight"] {
         let changes = Changes { without_tensor: Some(name), ..Changes::default() };

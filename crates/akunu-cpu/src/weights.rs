@@ -89,10 +89,11 @@ impl CpuWeights {
         let mut tell = || {
             while let Some((name, matrix)) = names.next_if(|(_, matrix)| matrix.is_done()) {
                 source.release(name);
-                done = matrix.bytes().end;
+                done = matrix.bytes().end as u64;
+                source.loaded(done, bytes as u64)?;
             }
             // Also where no matrix was finished: who is told may end it.
-            source.loaded(done as u64, bytes as u64)
+            source.loaded(done, bytes as u64)
         };
         let tables: Vec<&Table> = weights.iter().filter_map(|weight| weight.table.as_ref()).collect();
         pack(&matrices, &tables, &data, isa, pool, &mut tell)?;

@@ -317,25 +317,26 @@ mod tests {
         DType::MXFP4,
     ];
 
-    /// A file of one tensor for each of these dtypes, of so many rows of 512 columns, and their uses. One number of two bytes is
-    /// replaced: in some dtype, row and place of the row's bytes.
+    /// A file of one tensor for each of these dtypes, of so many rows of 512 columns, and their uses. One number of two bytes of
+    /// each may be replaced: in some row, at some place of the row's bytes.
     fn tables(
-        replaced: Option<(DType, usize, usize, u16)>,
+        dtypes: &[DType],
+        replaced: Option<(usize, usize, u16)>,
     ) -> (tempfile::TempDir, ModelFile, Vec<WeightUse>) {
         let values: Vec<f32> = (0..ROWS * 512).map(|i| ((i * 7919 % 1013) as f32 - 500.0) / 100.0).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tables.gguf");
         let mut writer = Writer::new();
-        for dtype in &OF_TABLES {
+        for dtype in dtypes {
             writer.tensor(dtype.name(), *dtype, &[ROWS, 512]).unwrap();
         }
         let mut tensors = writer.create(&path).unwrap();
-        for dtype in &OF_TABLES {
+        for dtype in dtypes {
             let row_bytes = dtype.row_bytes(512).unwrap();
             let mut bytes = vec![0; ROWS * row_bytes];
             // Of those that cannot be written, zeros.
             let _ = quantize(*dtype, &values, &mut bytes);
-            if let Some((_, row, at, number)) = replaced.filter(|(replaced, ..)| replaced == dtype) {
+            if let Some((row, at, number)) = replaced {
                 bytes[row * row_bytes + at..][..2].copy_from_slice(&number.to_le_bytes());
             }
             tensors.append(dtype.name(), &bytes).unwrap();
@@ -343,12 +344,12 @@ mod tests {
         tensors.finish().unwrap();
         let role = Role { lookup: true, ..Role::default() };
         let of = |dtype: &DType| WeightUse { name: dtype.name().to_owned(), rows: ROWS, cols: 512, role };
-        (folder, ModelFile::open(path).unwrap(), OF_TABLES.iter().map(of).collect())
+        (folder, ModelFile::open(path).unwrap(), dtypes.iter().map(of).collect())
     }
 
     #[test]
     fn what_is_only_looked_up_stays_in_its_file() {
-        let (_folder, file, uses) = tables(None);
+        let (_folder, file, uses) = tables(&OF_TABLES, None);
         let weights = CpuWeights::load(&file, &uses, Isa::Portable, &Pool::new(2).unwrap()).unwrap();
         for (i, used) in uses.iter().enumerate() {
             let rows = weights.rows(Slice { weight: WeightId(i as u32), first: 0, rows: ROWS }).unwrap();
@@ -394,7 +395,7 @@ mod tests {
             (DType::Q6_K, 210 + 208, 0x7C00),
         ];
         for (dtype, at, number) in places {
-            let (_folder, file, uses) = tables(Some((dtype, 1077, at, number)));
+            let (_folder, file, uses) = tables(&[dtype], Some((1077, at, number)));
             let error = CpuWeights::load(&file, &uses, Isa::Portable, &Pool::new(2).unwrap()).err();
             assert!(
                 matches!(error, Some(Error::NotFinite { ref name, row: 1077 }) if name == dtype.name()),
@@ -415,7 +416,8 @@ mod tests {
         let (done, total) = *loaded.last().unwrap();
         assert!(loaded.is_sorted() && done == total);
         let steps: BTreeSet<u64> = loaded.iter().map(|(done, _)| *done).filter(|done| *done > 0).collect();
-        assert_eq!(steps.len(), 5);
+        // What has no columns ends where the one before it does.
+        assert_eq!(steps.len(), 4);
         let mut names = SHAPES.map(|(name, _)| name);
         names.sort_unstable();
         released.sort_unstable();

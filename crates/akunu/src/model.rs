@@ -141,7 +141,7 @@ impl Model {
         let weights = || backend.load(&watched, &program.weights);
         // Both take a while. Where there is no other thread, one comes first.
         let (tokenizer, weights) =
-            thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, &tokenizer) {
+            thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, tokenizer) {
                 Ok(beside) => {
                     let weights = weights();
                     (beside.join().unwrap_or_else(|panic| resume_unwind(panic)), weights)
